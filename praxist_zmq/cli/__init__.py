@@ -1,0 +1,1 @@
+"""What a user types. The only import of click."""

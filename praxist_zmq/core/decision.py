@@ -1,0 +1,71 @@
+"""What a pure machine answers: events to make durable, and messages to send after that.
+
+Every machine has the same three methods, so every shell is the same loop (`service.step`):
+`decide` for one command, `apply` for one event (live and in replay), `settle` once a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a command arrived, as the shell read it."""
+
+    at_ms: int
+    """Wall clock, milliseconds since 1970; for people."""
+    mono_ms: int
+    """CLOCK_BOOTTIME in milliseconds; for durations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One message to send once the events of its turn are on disk.
+
+    `to` names a link of the shell (`client`, `launcher`, `registry`, `events`); `address` is
+    whatever that link gave with the message being answered, opaque to the machine.
+    """
+
+    to: str
+    message: BaseModel
+    address: Any = None
+    request_id: str | None = None
+
+
+@dataclass(slots=True)
+class Decision:
+    """Events first, then sends."""
+
+    events: list[BaseModel] = field(default_factory=list)
+    outbox: list[Send] = field(default_factory=list)
+
+
+class Machine(Protocol):
+    """A pure state machine around which `service.step` is the shell."""
+
+    def decide(self, command: Any, stamp: Stamp) -> Decision:
+        """Decide one command. Must already have applied its own events when it returns."""
+        ...
+
+    def settle(self, stamp: Stamp) -> Decision:
+        """Once a turn, after all commands: plan, publish. Has applied its own events."""
+        ...
+
+    def apply(self, event: Any, sequence: int) -> None:
+        """Change the state by one durable event (replay)."""
+        ...
+
+    def wake_at_ms(self) -> int | None:
+        """CLOCK_BOOTTIME milliseconds at which `settle` wants to run without a command."""
+        ...
+
+
+def replay(machine: Machine, events: Sequence[tuple[int, Any]]) -> None:
+    """Fold a history into a machine."""
+    for sequence, event in events:
+        machine.apply(event, sequence)

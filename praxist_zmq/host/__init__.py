@@ -1,0 +1,1 @@
+"""The only contact with the clock, processes, /proc, psutil and NVML."""

@@ -1,0 +1,208 @@
+"""Where everything lives: the files of a run, of the host scope, and the sockets.
+
+Standard library only: the command line's fast verbs import this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import PraxistError
+
+SOCKET_PATH_BYTES_MAX = 107  # sun_path of unix(7), less its NUL
+
+
+def canonical(directory: str | os.PathLike[str]) -> Path:
+    """One spelling of a directory: absolute, links resolved. Every spelling is the same run."""
+    return Path(os.path.realpath(os.path.abspath(os.fspath(directory))))
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The files of one run. `run_dir` must be canonical; use `RunPaths.of`."""
+
+    run_dir: Path
+
+    @classmethod
+    def of(cls, directory: str | os.PathLike[str]) -> RunPaths:
+        """The paths of the run in `directory`, in any spelling."""
+        return cls(canonical(directory))
+
+    @property
+    def run_id(self) -> str:
+        """The run's name: its directory's base name."""
+        return self.run_dir.name or "root"
+
+    @property
+    def run_key(self) -> str:
+        """sha256 of the canonical directory: the run's name between runs."""
+        return hashlib.sha256(os.fsencode(self.run_dir)).hexdigest()
+
+    @property
+    def scheduler(self) -> Path:
+        """Everything the scheduler owns in the run."""
+        return self.run_dir / "resource_scheduler"
+
+    @property
+    def endpoint(self) -> Path:
+        """Where clients find the scheduler."""
+        return self.scheduler / "endpoint.json"
+
+    @property
+    def status(self) -> Path:
+        """The derived view."""
+        return self.scheduler / "status.json"
+
+    @property
+    def ledger(self) -> Path:
+        """The broker's ledger directory."""
+        return self.scheduler / "ledger"
+
+    @property
+    def owner_lock(self) -> Path:
+        """Held by the supervisor; never deleted or replaced."""
+        return self.scheduler / "owner.lock"
+
+    @property
+    def ledger_lock(self) -> Path:
+        """Held by the broker; never deleted or replaced."""
+        return self.scheduler / "ledger.lock"
+
+    @property
+    def launcher_lock(self) -> Path:
+        """Held by the launcher; never deleted or replaced."""
+        return self.scheduler / "launcher.lock"
+
+    @property
+    def credentials_key(self) -> Path:
+        """The key of the keyed hashes of credential values, mode 0600."""
+        return self.scheduler / "credentials.key"
+
+    @property
+    def attempts(self) -> Path:
+        """One directory an attempt."""
+        return self.scheduler / "attempts"
+
+    @property
+    def service_logs(self) -> Path:
+        """Logs of our own processes."""
+        return self.scheduler / "log"
+
+    @property
+    def experiment_logs(self) -> Path:
+        """Logs of attempts."""
+        return self.run_dir / "logs" / "experiments"
+
+    @property
+    def shutdown_fence(self) -> Path:
+        """Its presence keeps anything new from starting."""
+        return self.run_dir / "ORCHESTRATOR_SHUTDOWN"
+
+    @property
+    def protected_pids(self) -> Path:
+        """Protected-process manifests, one a running attempt."""
+        return self.run_dir / "protected_pids"
+
+    def attempt(self, attempt: str) -> Path:
+        """The directory of one attempt."""
+        return self.attempts / attempt
+
+    def attempt_log(self, attempt: str) -> Path:
+        """The log of one attempt."""
+        return self.experiment_logs / f"{attempt}.log"
+
+
+def runtime_root() -> Path:
+    """The user's runtime directory for sockets: short, private, not shared between users."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and os.path.isabs(base):
+        return Path(base) / "praxist-zmq"
+    return Path("/tmp") / f"praxist-zmq-{os.getuid()}"
+
+
+def host_scope() -> Path:
+    """The host scope's directory: `PRAXIST_ZMQ_HOST_DIR`, else below the runtime root."""
+    named = os.environ.get("PRAXIST_ZMQ_HOST_DIR")
+    return canonical(named) if named else runtime_root() / "host"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSockets:
+    """The sockets of one run, in a short directory, whatever the depth of the run's own."""
+
+    directory: Path
+
+    @classmethod
+    def of(cls, run: RunPaths) -> RunSockets:
+        """The sockets of `run`."""
+        return cls(runtime_root() / "runs" / run.run_key[:16])
+
+    @property
+    def core(self) -> Path:
+        """The broker's private link: gateway and launcher connect here."""
+        return self.directory / "core.sock"
+
+    @property
+    def samples(self) -> Path:
+        """The sampler's publications."""
+        return self.directory / "samples.sock"
+
+    def front(self, nonce: str) -> Path:
+        """The door for peers; a fresh name for every start."""
+        return self.directory / f"front-{nonce}.sock"
+
+    def events(self, nonce: str) -> Path:
+        """Publications for peers; a fresh name for every start."""
+        return self.directory / f"events-{nonce}.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """The files of the host scope."""
+
+    directory: Path
+
+    @property
+    def registry_lock(self) -> Path:
+        """Held by the registry; never deleted or replaced."""
+        return self.directory / "registry.lock"
+
+    @property
+    def registry_socket(self) -> Path:
+        """Where brokers find the registry."""
+        return self.directory / "registry.sock"
+
+    @property
+    def registry_info(self) -> Path:
+        """Process id and epoch of the registry, for people."""
+        return self.directory / "registry.json"
+
+    @property
+    def ledger(self) -> Path:
+        """The registry's ledger directory."""
+        return self.directory / "ledger"
+
+    @property
+    def log(self) -> Path:
+        """The registry's log."""
+        return self.directory / "log"
+
+    @property
+    def simulation(self) -> Path:
+        """Foreign load and faults of simulated devices."""
+        return self.directory / "simulation.json"
+
+
+def ipc(path: Path) -> str:
+    """The ZeroMQ endpoint of a socket path. Raises `path_unusable` when it is too long."""
+    size = len(os.fsencode(path))
+    if size > SOCKET_PATH_BYTES_MAX:
+        raise PraxistError(
+            "path_unusable",
+            f"socket path {path} has {size} bytes; the kernel takes {SOCKET_PATH_BYTES_MAX}",
+            ["set XDG_RUNTIME_DIR or PRAXIST_ZMQ_HOST_DIR to a shorter directory"],
+        )
+    return f"ipc://{path}"

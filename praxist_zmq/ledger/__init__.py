@@ -1,0 +1,1 @@
+"""Durable files: bytes and sequence numbers. Knows no models."""

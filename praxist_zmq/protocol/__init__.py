@@ -1,0 +1,1 @@
+"""The vocabulary: frozen models for everything that crosses a process or reaches a disk."""

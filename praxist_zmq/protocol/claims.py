@@ -1,0 +1,248 @@
+"""The link between a run's broker and the host's claim registry, and the registry's own ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from .base import Frozen
+from .ids import AttemptId, DeviceUuid, RequestId, RunId
+from .process import ProcessIdentity
+
+RunKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Envelope(Frozen):
+    """What an allocation may use of each of its devices. Unknown demand is exclusive."""
+
+    device_uuids: tuple[DeviceUuid, ...] = Field(max_length=1024, description="In order")
+    exclusive: bool = Field(description="Nobody else on these devices")
+    memory_mib: int | None = Field(ge=0, description="Declared, a device; null is unknown")
+    utilization_pct: float | None = Field(ge=0, le=100, description="Declared; null is unknown")
+
+
+class AllocationRow(Frozen):
+    """One attempt's hold, as all runs see it."""
+
+    run_key: RunKey = Field(description="sha256 of the run's real directory")
+    attempt: AttemptId = Field(description="Attempt of that run")
+    envelope: Envelope = Field(description="Devices and demand")
+    bound: ProcessIdentity | None = Field(description="The shim, once bound")
+
+
+class RunRow(Frozen):
+    """One run known to the host."""
+
+    run_key: RunKey = Field(description="sha256 of the run's real directory")
+    run_id: RunId = Field(description="Its name")
+    run_dir: str = Field(max_length=4096, description="Its directory")
+    user: str = Field(max_length=256, description="Who runs it")
+    broker: ProcessIdentity = Field(description="Its broker now")
+    epoch: int = Field(ge=1, description="Its broker's epoch; lower ones are refused")
+    running: int = Field(ge=0, description="Running jobs, as last told")
+    queued: int = Field(ge=0, description="Queued jobs, as last told")
+    limit: int = Field(ge=1, description="Its concurrency limit")
+
+
+class HostView(Frozen):
+    """Everything the registry holds, at one version."""
+
+    kind: Literal["host_view"] = "host_view"
+    version: int = Field(description="Grows with every change of a row")
+    runs: tuple[RunRow, ...] = Field(description="Registered runs")
+    allocations: tuple[AllocationRow, ...] = Field(description="All allocations")
+
+
+class RegisterRun(Frozen):
+    """A broker took over a run. Rows of that run which are not in `attempts` are released."""
+
+    kind: Literal["register_run"] = "register_run"
+    run: RunRow = Field(description="The run")
+    attempts: tuple[AttemptId, ...] = Field(description="Attempts that hold allocations")
+
+
+class DeregisterRun(Frozen):
+    """The run's broker ends in order. Rows of live attempts stay."""
+
+    kind: Literal["deregister_run"] = "deregister_run"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+
+
+class Reserve(Frozen):
+    """Commit exactly this plan, or answer why not with the fresh view."""
+
+    kind: Literal["reserve"] = "reserve"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    attempt: AttemptId = Field(description="Attempt")
+    envelope: Envelope = Field(description="What it would hold")
+
+
+class Bind(Frozen):
+    """The attempt's shim is known; from now on only its proved absence frees the row."""
+
+    kind: Literal["bind"] = "bind"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    attempt: AttemptId = Field(description="Attempt")
+    shim: ProcessIdentity = Field(description="The shim")
+
+
+class Release(Frozen):
+    """The attempt's tree is gone, as recorded in the run's ledger."""
+
+    kind: Literal["release"] = "release"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    attempt: AttemptId = Field(description="Attempt")
+
+
+class ReportLoad(Frozen):
+    """Counts for the host view. Not durable."""
+
+    kind: Literal["report_load"] = "report_load"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    running: int = Field(ge=0, description="Running jobs")
+    queued: int = Field(ge=0, description="Queued jobs")
+    limit: int = Field(ge=1, description="Concurrency limit")
+
+
+class ViewHost(Frozen):
+    """Read everything."""
+
+    kind: Literal["view_host"] = "view_host"
+
+
+ClaimRequest = Annotated[
+    RegisterRun | DeregisterRun | Reserve | Bind | Release | ReportLoad | ViewHost,
+    Field(discriminator="kind"),
+]
+
+
+class ClaimRequestEnvelope(Frozen):
+    """The body of a request to the registry."""
+
+    request_id: RequestId = Field(description="Chosen by the sender; the same when it resends")
+    request: ClaimRequest = Field(description="What is asked")
+
+
+class Granted(Frozen):
+    """Done and on disk."""
+
+    kind: Literal["granted"] = "granted"
+    attempt: AttemptId | None = Field(default=None, description="Attempt it was about")
+    view_version: int = Field(description="Version of the host view after it")
+
+
+class Denied(Frozen):
+    """Not done, with the fresh view to plan again."""
+
+    kind: Literal["denied"] = "denied"
+    attempt: AttemptId | None = Field(default=None, description="Attempt it was about")
+    code: str = Field(description="conflict, unknown_run, stale_epoch, malformed_request")
+    detail: str = Field(description="In words")
+    view: HostView | None = Field(default=None, description="Fresh view")
+
+
+class Registered(Frozen):
+    """The run is registered; what the registry holds for it, and for everybody."""
+
+    kind: Literal["registered"] = "registered"
+    registry_epoch: int = Field(description="The registry's own epoch")
+    view: HostView = Field(description="Fresh view")
+
+
+ClaimReply = Annotated[
+    Granted | Denied | Registered | HostView, Field(discriminator="kind")
+]
+
+
+class ClaimReplyEnvelope(Frozen):
+    """The body of the registry's answers; `request_id` is null on a pushed view."""
+
+    request_id: RequestId | None = Field(description="Of the request")
+    reply: ClaimReply = Field(description="The answer")
+
+
+# -- the registry's ledger ---------------------------------------------------------------------
+
+
+class RegistryOpened(Frozen):
+    """A registry took over the host scope."""
+
+    kind: Literal["registry_opened"] = "registry_opened"
+    at_ms: int = Field(description="Wall clock")
+    epoch: int = Field(description="Grows with every start")
+    boot_id: str = Field(description="Boot it runs in")
+
+
+class RunRegistered(Frozen):
+    """A run's broker registered."""
+
+    kind: Literal["run_registered"] = "run_registered"
+    at_ms: int = Field(description="Wall clock")
+    run: RunRow = Field(description="The run")
+
+
+class RunDeregistered(Frozen):
+    """A run is no longer served."""
+
+    kind: Literal["run_deregistered"] = "run_deregistered"
+    at_ms: int = Field(description="Wall clock")
+    run_key: RunKey = Field(description="Run")
+    reason: Literal["ended", "broker_gone"] = Field(description="Why")
+
+
+class ClaimReserved(Frozen):
+    """An allocation was committed."""
+
+    kind: Literal["claim_reserved"] = "claim_reserved"
+    at_ms: int = Field(description="Wall clock")
+    row: AllocationRow = Field(description="The row")
+
+
+class ClaimBound(Frozen):
+    """An allocation got its process."""
+
+    kind: Literal["claim_bound"] = "claim_bound"
+    at_ms: int = Field(description="Wall clock")
+    run_key: RunKey = Field(description="Run")
+    attempt: AttemptId = Field(description="Attempt")
+    shim: ProcessIdentity = Field(description="The shim")
+
+
+class ClaimReleased(Frozen):
+    """An allocation ended."""
+
+    kind: Literal["claim_released"] = "claim_released"
+    at_ms: int = Field(description="Wall clock")
+    run_key: RunKey = Field(description="Run")
+    attempt: AttemptId = Field(description="Attempt")
+    reason: Literal["released", "not_claimed_by_run", "proved_absent", "other_boot"] = Field(
+        description="Why"
+    )
+
+
+ClaimEvent = Annotated[
+    RegistryOpened
+    | RunRegistered
+    | RunDeregistered
+    | ClaimReserved
+    | ClaimBound
+    | ClaimReleased,
+    Field(discriminator="kind"),
+]
+
+
+class ClaimSnapshot(Frozen):
+    """The registry's state at one sequence."""
+
+    kind: Literal["claim_snapshot"] = "claim_snapshot"
+    epoch: int = Field(description="Registry epoch")
+    version: int = Field(description="View version")
+    runs: tuple[RunRow, ...] = Field(description="Runs")
+    allocations: tuple[AllocationRow, ...] = Field(description="Allocations")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Reserved")

@@ -1,0 +1,20 @@
+"""Protocol versions and the two frames of every message.
+
+A message is `[PREAMBLE, body]`. The preamble names the protocol and its major version, so that a
+peer of another version is refused without reading the body. Inside our own links a third, leading
+frame carries the link's secret (see `transport.link`).
+Standard library only: the client imports this module.
+"""
+
+PROTOCOL_NAME = "praxist-zmq"
+PROTOCOL_VERSION = 1
+LEDGER_VERSION = 1
+PREAMBLE = b"praxist-zmq/1"
+
+
+def preamble_version(frame: bytes) -> int | None:
+    """The version in a preamble, or None when it is not one of ours."""
+    name, _, version = frame.partition(b"/")
+    if name != PROTOCOL_NAME.encode() or not version.isdigit() or len(version) > 6:
+        return None
+    return int(version)

@@ -1,0 +1,253 @@
+"""Everything the broker's ledger may hold: facts, in the past tense, with the time they were true.
+
+`at_ms` is the wall clock in milliseconds since 1970, for people. No decision compares it with
+another clock reading. A kind that is removed stays reserved here by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .base import Frozen
+from .ids import AttemptId, DeviceUuid, Digest, Identity, JobId, LongJobId, PeerId, RequestId, RunId
+from .policy import SchedulerPolicy, WorkClass
+from .process import ProcessIdentity
+from .text import OsText
+
+FailureCategory = Literal[
+    "infrastructure", "interrupted", "resource", "environment", "permission", "experiment",
+    "unclassified",
+]  # fmt: skip
+
+
+class SecretDigest(Frozen):
+    """A credential-bearing value: only its keyed hash is ever written."""
+
+    hmac_sha256: Digest = Field(description="HMAC of name, NUL and value under the run's key")
+
+
+class SecretSpan(Frozen):
+    """A part of an argument that held the value of a credential variable."""
+
+    variable: str = Field(description="Its name in the job's environment")
+
+
+class MixedText(Frozen):
+    """An argument made of plain parts and credential values."""
+
+    parts: tuple[str | SecretSpan, ...] = Field(description="In order")
+
+
+StoredText = OsText | MixedText
+StoredCommand = tuple[StoredText, ...]
+
+
+class _Event(Frozen):
+    at_ms: int = Field(ge=0, description="Wall clock, milliseconds since 1970")
+
+
+class BrokerStarted(_Event):
+    """A broker took over the run's ledger. """
+
+    kind: Literal["broker_started"] = "broker_started"
+    run_id: RunId = Field(description="Run")
+    epoch: int = Field(ge=1, description="One more than the last")
+    boot_id: str = Field(max_length=64, description="Boot it runs in")
+    version: str = Field(max_length=64, description="Version of the program")
+    reopened: bool = Field(default=False, description="Whether a stopped run was started again")
+
+
+class PolicyAdopted(_Event):
+    """The contract that holds from here on."""
+
+    kind: Literal["policy_adopted"] = "policy_adopted"
+    policy: SchedulerPolicy = Field(description="The contract, normalised")
+    generation: int = Field(ge=0, description="Generation of submissions that name none")
+
+
+class EnvironmentRecorded(_Event):
+    """An environment, once for all jobs that share it."""
+
+    kind: Literal["environment_recorded"] = "environment_recorded"
+    environment_id: Digest = Field(description="sha256 of its canonical form")
+    variables: dict[str, OsText | SecretDigest] = Field(description="Name to value")
+
+
+class JobQueued(_Event):
+    """A submission was accepted."""
+
+    kind: Literal["job_queued"] = "job_queued"
+    job: JobId = Field(description="Job")
+    job_id: LongJobId = Field(description="Long id")
+    identity: Identity = Field(description="sha256 of run id, generation and tag joined by NUL")
+    tag: str = Field(description="Tag")
+    peer: PeerId = Field(description="Submitting peer")
+    generation: int = Field(description="Generation")
+    profile: str = Field(description="Profile")
+    work_class: WorkClass = Field(description="Class")
+    eta_ms: int | None = Field(description="Expected run time")
+    command: StoredCommand = Field(description="Argument vector, without secrets")
+    cwd: OsText = Field(description="Working directory")
+    environment_id: Digest = Field(description="Recorded environment")
+    lease_id: str | None = Field(description="Supply lease")
+    request_id: RequestId | None = Field(description="Request that brought it")
+    request_digest: Digest | None = Field(description="sha256 of that request's body")
+    request_index: int = Field(default=0, description="Place within a batch request")
+    uid: int | None = Field(description="Kernel-verified user of the submitter")
+
+
+class JobRetried(_Event):
+    """An ended job was put back in the queue on request (`--retry-terminal`, `retry`)."""
+
+    kind: Literal["job_retried"] = "job_retried"
+    job: JobId = Field(description="Job")
+    prior_state: Literal["failed", "rejected"] = Field(description="State it was in")
+    profile: str = Field(description="Profile from now on")
+    work_class: WorkClass = Field(description="Class from now on")
+    eta_ms: int | None = Field(description="Expected run time")
+    command: StoredCommand = Field(description="Argument vector, without secrets")
+    cwd: OsText = Field(description="Working directory")
+    environment_id: Digest = Field(description="Recorded environment")
+    lease_id: str | None = Field(description="Supply lease")
+    request_id: RequestId | None = Field(description="Request that asked")
+    request_digest: Digest | None = Field(description="sha256 of that request's body")
+    request_index: int = Field(default=0, description="Place within a batch request")
+
+
+class JobRequeued(_Event):
+    """An attempt ended or was withdrawn and the job waits again, without a request."""
+
+    kind: Literal["job_requeued"] = "job_requeued"
+    job: JobId = Field(description="Job")
+    attempt: AttemptId = Field(description="Attempt that ended")
+    reason: Literal["exit_75", "never_ran", "spawn_failed"] = Field(description="Why")
+    consumed: bool = Field(description="Whether it used up an automatic retry")
+
+
+class JobRejected(_Event):
+    """A queued job will not run."""
+
+    kind: Literal["job_rejected"] = "job_rejected"
+    job: JobId = Field(description="Job")
+    code: str = Field(description="Row of the error table")
+    detail: str = Field(max_length=1000, description="In words")
+    frees_identity: bool = Field(default=False, description="Nothing ran: the tag is free again")
+
+
+class JobCancelRequested(_Event):
+    """A running job is to be ended."""
+
+    kind: Literal["job_cancel_requested"] = "job_cancel_requested"
+    job: JobId = Field(description="Job")
+    reason: str = Field(max_length=1000, description="In words")
+    grace_ms: int = Field(ge=0, description="Between TERM and KILL")
+
+
+class AttemptAllocated(_Event):
+    """An attempt holds its devices; its shim may be spawned."""
+
+    kind: Literal["attempt_allocated"] = "attempt_allocated"
+    job: JobId = Field(description="Job")
+    attempt: AttemptId = Field(description="Attempt")
+    device_uuids: tuple[DeviceUuid, ...] = Field(description="Devices, in order")
+    exclusive: bool = Field(description="Whether nobody else may use them")
+    memory_mib: int | None = Field(description="Declared, a device")
+    utilization_pct: float | None = Field(description="Declared, a device")
+
+
+class AttemptBound(_Event):
+    """The attempt's shim waits at its barrier; after this GO may be given at any time."""
+
+    kind: Literal["attempt_bound"] = "attempt_bound"
+    attempt: AttemptId = Field(description="Attempt")
+    shim: ProcessIdentity = Field(description="The shim")
+
+
+class AttemptLaunched(_Event):
+    """The evaluator's image was executed."""
+
+    kind: Literal["attempt_launched"] = "attempt_launched"
+    attempt: AttemptId = Field(description="Attempt")
+    leader: ProcessIdentity = Field(description="The evaluator")
+
+
+class AttemptExited(_Event):
+    """The evaluator itself ended; descendants may live on."""
+
+    kind: Literal["attempt_exited"] = "attempt_exited"
+    attempt: AttemptId = Field(description="Attempt")
+    outcome: Literal["exited", "exec_failed", "never_ran", "spawn_failed", "unknown"] = Field(
+        description="How"
+    )
+    exit_code: int | None = Field(description="Exit status")
+    signal: int | None = Field(description="Signal")
+    errno: int | None = Field(default=None, description="Of a failed exec")
+    detail: str = Field(default="", max_length=2000, description="In words")
+    survivors: int = Field(default=0, ge=0, description="Descendants seen alive")
+
+
+class AttemptStuck(_Event):
+    """KILL did not end these processes; the allocation stays held."""
+
+    kind: Literal["attempt_stuck"] = "attempt_stuck"
+    attempt: AttemptId = Field(description="Attempt")
+    pids: tuple[int, ...] = Field(description="Survivors")
+    detail: str = Field(max_length=2000, description="In words")
+
+
+class AllocationReleased(_Event):
+    """The attempt's tree is proved gone; its slot and devices are free."""
+
+    kind: Literal["allocation_released"] = "allocation_released"
+    attempt: AttemptId = Field(description="Attempt")
+
+
+class JobFinished(_Event):
+    """A job reached its end through an attempt."""
+
+    kind: Literal["job_finished"] = "job_finished"
+    job: JobId = Field(description="Job")
+    attempt: AttemptId = Field(description="Attempt")
+    state: Literal["completed", "failed", "drained_unknown"] = Field(description="How")
+    exit_code: int | None = Field(description="Exit status")
+    signal: int | None = Field(description="Signal")
+    failure_category: FailureCategory | None = Field(description="Kind of failure")
+    failure_signature: str | None = Field(max_length=320, description="Last telling log line")
+
+
+class AdmissionClosed(_Event):
+    """Nothing new is accepted or started."""
+
+    kind: Literal["admission_closed"] = "admission_closed"
+    reason: str = Field(max_length=1000, description="In words")
+
+
+class AdmissionOpened(_Event):
+    """Work is accepted again."""
+
+    kind: Literal["admission_opened"] = "admission_opened"
+    reason: str = Field(max_length=1000, description="In words")
+
+
+Event = Annotated[
+    BrokerStarted
+    | PolicyAdopted
+    | EnvironmentRecorded
+    | JobQueued
+    | JobRetried
+    | JobRequeued
+    | JobRejected
+    | JobCancelRequested
+    | AttemptAllocated
+    | AttemptBound
+    | AttemptLaunched
+    | AttemptExited
+    | AttemptStuck
+    | AllocationReleased
+    | JobFinished
+    | AdmissionClosed
+    | AdmissionOpened,
+    Field(discriminator="kind"),
+]

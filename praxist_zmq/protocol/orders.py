@@ -1,0 +1,82 @@
+"""What the broker tells the launcher, and the registry's and sampler's side of their links.
+
+Orders are safe to repeat: the launcher answers a repeated order with the same report.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .base import Frozen
+from .ids import AttemptId
+from .process import ProcessIdentity
+from .text import OsText
+
+
+class Welcome(Frozen):
+    """The broker knows the launcher; what it must look for before anything new starts."""
+
+    kind: Literal["welcome"] = "welcome"
+    epoch: int = Field(description="The broker's epoch; lower ones are refused from now on")
+
+
+class SpawnAttempt(Frozen):
+    """Prepare an attempt up to its barrier. Nothing of the evaluator runs yet."""
+
+    kind: Literal["spawn_attempt"] = "spawn_attempt"
+    attempt: AttemptId = Field(description="Attempt")
+    command: tuple[OsText, ...] = Field(description="Argument vector")
+    cwd: OsText = Field(description="Working directory")
+    environment: dict[str, OsText] = Field(description="Whole environment, secrets included")
+
+
+class ReleaseAttempt(Frozen):
+    """GO: the binding is on disk; the evaluator may run."""
+
+    kind: Literal["release_attempt"] = "release_attempt"
+    attempt: AttemptId = Field(description="Attempt")
+
+
+class AbandonAttempt(Frozen):
+    """End a waiting barrier; if the evaluator already ran, say so instead."""
+
+    kind: Literal["abandon_attempt"] = "abandon_attempt"
+    attempt: AttemptId = Field(description="Attempt")
+
+
+class AdoptAttempt(Frozen):
+    """Find an attempt that an earlier launcher started and report what became of it."""
+
+    kind: Literal["adopt_attempt"] = "adopt_attempt"
+    attempt: AttemptId = Field(description="Attempt")
+    shim: ProcessIdentity | None = Field(description="As bound; null when never bound")
+    leader: ProcessIdentity | None = Field(description="The evaluator, when it was started")
+
+
+class StopAttempt(Frozen):
+    """TERM the tree, wait, KILL it, look again until it is gone."""
+
+    kind: Literal["stop_attempt"] = "stop_attempt"
+    attempt: AttemptId = Field(description="Attempt")
+    grace_ms: int = Field(ge=0, le=3_600_000, description="Between TERM and KILL")
+
+
+class ForgetAttempt(Frozen):
+    """The end of the attempt is on disk; its report need not be repeated."""
+
+    kind: Literal["forget_attempt"] = "forget_attempt"
+    attempt: AttemptId = Field(description="Attempt")
+
+
+Order = Annotated[
+    Welcome
+    | SpawnAttempt
+    | ReleaseAttempt
+    | AbandonAttempt
+    | AdoptAttempt
+    | StopAttempt
+    | ForgetAttempt,
+    Field(discriminator="kind"),
+]

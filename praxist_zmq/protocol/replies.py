@@ -1,0 +1,197 @@
+"""What the broker answers. Every reply echoes the request id in its envelope."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from .base import Frozen
+from .ids import RequestId
+from .views import Blocker, DeviceView, HostLoad, JobView, ProcessView
+
+Verdict = Literal["started", "queued", "joined", "done", "retrying", "rejected", "unavailable"]
+
+
+class Pong(Frozen):
+    """The broker's loop turned."""
+
+    kind: Literal["pong"] = "pong"
+    run_id: str = Field(description="Run")
+    epoch: int = Field(description="The broker's epoch")
+
+
+class Refusal(Frozen):
+    """No, and why. `code` is a row of the error table."""
+
+    kind: Literal["refusal"] = "refusal"
+    code: str = Field(description="Row of the error table")
+    detail: str = Field(description="What and where, in one sentence")
+    help: tuple[str, ...] = Field(default=(), description="How to mend it")
+    job: JobView | None = Field(default=None, description="The job it is about")
+
+
+class Submitted(Frozen):
+    """A submission was accepted and is on disk, or joined what was there."""
+
+    kind: Literal["submitted"] = "submitted"
+    verdict: Verdict = Field(description="First word for the caller")
+    new: bool = Field(description="Whether this request created or revived the job")
+    profile_source: Literal["named", "default", "stored"] = Field(description="Where from")
+    notes: tuple[str, ...] = Field(default=(), description="What the caller should know")
+    job: JobView = Field(description="The job")
+
+
+class SubmittedJobs(Frozen):
+    """Answers to `submit_jobs`, in its order."""
+
+    kind: Literal["submitted_jobs"] = "submitted_jobs"
+    results: tuple[Submitted | Refusal, ...] = Field(description="One a submission")
+
+
+class JobReply(Frozen):
+    """One job."""
+
+    kind: Literal["job"] = "job"
+    job: JobView = Field(description="The job")
+
+
+class JobsReply(Frozen):
+    """Several jobs."""
+
+    kind: Literal["jobs"] = "jobs"
+    jobs: tuple[JobView, ...] = Field(description="In queue order")
+    total: int = Field(description="How many matched; more than `jobs` when cut")
+    concurrency_limit: int = Field(description="How many may run at once")
+    counts: dict[str, int] = Field(description="Jobs of the run by state")
+
+
+class Gate(Frozen):
+    """One test of admission."""
+
+    name: str = Field(description="run limit, devices, ...")
+    state: Literal["ok", "blocked", "unknown"] = Field(description="Result")
+    detail: str = Field(description="With numbers")
+
+
+class Explanation(Frozen):
+    """Why a job waits, or how it ended."""
+
+    kind: Literal["explanation"] = "explanation"
+    job: JobView | None = Field(description="The job; null for a profile")
+    verdict: str = Field(description="One sentence")
+    position: int | None = Field(description="Place in the queue, 1 is next")
+    gates: tuple[Gate, ...] = Field(description="Every gate, passed or not")
+    blockers: tuple[Blocker, ...] = Field(description="The gates that are blocked")
+    options: tuple[str, ...] = Field(description="What the peer can do")
+
+
+class StatusReply(Frozen):
+    """The run's state; also the text of `status.json`."""
+
+    kind: Literal["status"] = "status"
+    run_id: str = Field(description="Run")
+    run_dir: str = Field(description="Its directory")
+    health: Literal["healthy", "troubled", "down"] = Field(description="In one word")
+    warnings: tuple[str, ...] = Field(description="What an operator should look at")
+    processes: tuple[ProcessView, ...] = Field(description="Our processes")
+    jobs: dict[str, int] = Field(description="Jobs by state")
+    jobs_total: int = Field(description="All jobs ever accepted")
+    concurrency_limit: int = Field(description="How many may run at once")
+    host: HostLoad = Field(description="Host pressure")
+    accelerator_probe: dict[str, str | None] = Field(description="state and reason")
+    queue_blocked_reasons: dict[str, int] = Field(description="Queued jobs by coarse reason")
+    running_activity: dict[str, Any] = Field(description="What running jobs are seen doing")
+    generation: dict[str, Any] = Field(description="number, state, deadline, cohort_size")
+    resource_supply: dict[str, Any] = Field(description="leases, idle_waiters, stats, maturity")
+    simulated: bool = Field(description="Whether the devices are simulated")
+    epoch: int = Field(description="The broker's epoch")
+    sequence: int = Field(description="Last ledger sequence")
+    ledger_bytes: int = Field(description="Size of the ledger on disk")
+    counters: dict[str, int] = Field(description="Refusals and the like since start")
+    at: str = Field(description="When this was true, RFC 3339, UTC")
+
+
+class DevicesReply(Frozen):
+    """Devices."""
+
+    kind: Literal["devices"] = "devices"
+    devices: tuple[DeviceView, ...] = Field(description="By index")
+    simulated: bool = Field(description="Whether they are simulated")
+
+
+class EventLine(Frozen):
+    """One ledger event for readers: no command, no environment."""
+
+    sequence: int = Field(description="Ledger sequence")
+    at: str = Field(description="RFC 3339, UTC")
+    type: str = Field(description="Event kind")
+    job: str | None = Field(description="Job it is about")
+    attempt: str | None = Field(description="Attempt it is about")
+    text: str = Field(description="The same in plain words")
+
+
+class EventsReply(Frozen):
+    """A piece of the history."""
+
+    kind: Literal["events"] = "events"
+    events: tuple[EventLine, ...] = Field(description="In order")
+    epoch: int = Field(description="Publisher epoch that the sequence belongs to")
+    last_sequence: int = Field(description="Newest sequence in the ledger")
+    first_sequence: int = Field(description="Oldest sequence still in memory")
+
+
+class CancelResult(Frozen):
+    """What became of one job of a cancel request."""
+
+    job: str = Field(description="Job as named in the request")
+    outcome: Literal["cancelled", "ending", "refused"] = Field(description="Outcome")
+    code: str | None = Field(description="Row of the error table when refused")
+    detail: str = Field(description="In words")
+
+
+class CancelledJobs(Frozen):
+    """Answers to `cancel_jobs`, in its order."""
+
+    kind: Literal["cancelled_jobs"] = "cancelled_jobs"
+    results: tuple[CancelResult, ...] = Field(description="One a job")
+
+
+class Stopping(Frozen):
+    """The run is fenced; what will be ended."""
+
+    kind: Literal["stopping"] = "stopping"
+    dry_run: bool = Field(description="Whether nothing was changed")
+    rejected: tuple[str, ...] = Field(description="Queued jobs, rejected")
+    ending: tuple[str, ...] = Field(description="Running jobs, told to end")
+
+
+class Done(Frozen):
+    """Yes."""
+
+    kind: Literal["done"] = "done"
+
+
+Reply = Annotated[
+    Pong
+    | Refusal
+    | Submitted
+    | SubmittedJobs
+    | JobReply
+    | JobsReply
+    | Explanation
+    | StatusReply
+    | DevicesReply
+    | EventsReply
+    | CancelledJobs
+    | Stopping
+    | Done,
+    Field(discriminator="kind"),
+]
+
+
+class ReplyEnvelope(Frozen):
+    """The body of every reply frame."""
+
+    request_id: RequestId | None = Field(description="Of the request; null when unreadable")
+    reply: Reply = Field(description="The answer")

@@ -1,0 +1,132 @@
+"""What the launcher, the sampler, the supervisor and the gateway tell the broker. Past tense."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .base import Frozen
+from .ids import AttemptId
+from .process import ProcessIdentity
+
+
+class LauncherConnected(Frozen):
+    """A launcher is there, with the attempts it has in hand. Sent on every (re)connection."""
+
+    kind: Literal["launcher_connected"] = "launcher_connected"
+    launcher: ProcessIdentity = Field(description="The launcher itself")
+    attempts: tuple[AttemptId, ...] = Field(description="Attempts whose reports it will repeat")
+
+
+class AttemptReady(Frozen):
+    """The shim waits at its barrier."""
+
+    kind: Literal["attempt_ready"] = "attempt_ready"
+    attempt: AttemptId = Field(description="Attempt")
+    shim: ProcessIdentity = Field(description="The shim")
+
+
+class AttemptStarted(Frozen):
+    """The evaluator's image was executed."""
+
+    kind: Literal["attempt_started"] = "attempt_started"
+    attempt: AttemptId = Field(description="Attempt")
+    leader: ProcessIdentity = Field(description="The evaluator; its pid is also its group")
+    at_ms: int = Field(description="Wall clock, milliseconds since the epoch")
+
+
+class AttemptLeaderExited(Frozen):
+    """The evaluator itself ended while descendants of it live on."""
+
+    kind: Literal["attempt_leader_exited"] = "attempt_leader_exited"
+    attempt: AttemptId = Field(description="Attempt")
+    exit_code: int | None = Field(description="Exit status")
+    signal: int | None = Field(description="Signal that ended it")
+    survivors: tuple[int, ...] = Field(description="Process ids seen alive")
+
+
+class AttemptEnded(Frozen):
+    """The whole tree is proved absent."""
+
+    kind: Literal["attempt_ended"] = "attempt_ended"
+    attempt: AttemptId = Field(description="Attempt")
+    outcome: Literal["exited", "exec_failed", "never_ran", "unknown"] = Field(
+        description="exited: exit_code or signal holds; unknown: the record is lost"
+    )
+    exit_code: int | None = Field(default=None, description="Exit status")
+    signal: int | None = Field(default=None, description="Signal that ended it")
+    errno: int | None = Field(default=None, description="Of a failed exec, errno(3)")
+    detail: str = Field(default="", max_length=2000, description="In words")
+    log_tail: str = Field(default="", max_length=20_000, description="End of its log")
+    ended_at_ms: int | None = Field(default=None, description="Wall clock, when known")
+
+
+class SpawnFailed(Frozen):
+    """The attempt could not be brought to its barrier; nothing ran, nothing is left."""
+
+    kind: Literal["spawn_failed"] = "spawn_failed"
+    attempt: AttemptId = Field(description="Attempt")
+    stage: Literal["attempt_directory", "log_open", "process_start"] = Field(description="Where")
+    permanent: bool = Field(description="Whether trying again cannot help")
+    detail: str = Field(max_length=2000, description="In words")
+
+
+class AttemptUnkillable(Frozen):
+    """KILL was sent and these did not go. The allocation stays held."""
+
+    kind: Literal["attempt_unkillable"] = "attempt_unkillable"
+    attempt: AttemptId = Field(description="Attempt")
+    pids: tuple[int, ...] = Field(description="Survivors")
+    detail: str = Field(max_length=2000, description="In words")
+
+
+LauncherReport = Annotated[
+    LauncherConnected
+    | AttemptReady
+    | AttemptStarted
+    | AttemptLeaderExited
+    | AttemptEnded
+    | SpawnFailed
+    | AttemptUnkillable,
+    Field(discriminator="kind"),
+]
+
+
+class DeviceSample(Frozen):
+    """One device as the driver tells it; null is unknown, never zero."""
+
+    index: int = Field(ge=0, description="Driver's index")
+    uuid: str = Field(max_length=96, description="Device")
+    name: str | None = Field(default=None, description="Product name")
+    state: Literal["available", "unavailable", "unsupported", "unknown", "lost"] = Field(
+        description="Of this device"
+    )
+    memory_total_mib: int | None = Field(default=None, description="Physical memory")
+    memory_used_mib: int | None = Field(default=None, description="In use by anyone")
+    utilization_pct: float | None = Field(default=None, description="Busy share")
+
+
+class HostSampled(Frozen):
+    """One look at the host and its devices."""
+
+    kind: Literal["host_sampled"] = "host_sampled"
+    sampled_at_mono_ms: int = Field(description="CLOCK_BOOTTIME of the sample, milliseconds")
+    cpu_pct: float | None = Field(description="Busy share of all cores since the last sample")
+    memory_pct: float | None = Field(description="100 x (1 - available/total)")
+    io_pct: float | None = Field(description="PSI some avg10 of I/O")
+    probe_state: Literal["available", "unavailable", "unsupported", "unknown"] = Field(
+        description="Of the accelerator driver as a whole"
+    )
+    probe_reason: str | None = Field(description="Why it is not available")
+    devices: tuple[DeviceSample, ...] = Field(description="By index")
+    simulated: bool = Field(description="Whether the devices are simulated")
+
+
+class ProcessesSeen(Frozen):
+    """The supervisor's list of processes, on every change."""
+
+    kind: Literal["processes_seen"] = "processes_seen"
+    processes: tuple[tuple[str, int, int, int], ...] = Field(
+        description="(name, pid, started at CLOCK_BOOTTIME ms, restarts)"
+    )

@@ -1,0 +1,49 @@
+"""Operating-system strings that need not be UTF-8.
+
+Arguments, environment values and paths are bytes to the kernel. Those that are valid UTF-8 travel
+as plain JSON strings, the rest as `{"base64": ...}`, so every byte arrives exactly and every frame
+stays valid JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+
+from pydantic import Field
+
+from .base import Frozen
+
+
+class RawBytes(Frozen):
+    """Bytes that are not valid UTF-8."""
+
+    base64: str = Field(description="The bytes, in standard base64", max_length=2_800_000)
+
+
+OsText = str | RawBytes
+
+
+def to_bytes(text: OsText) -> bytes:
+    """The exact bytes the kernel will see."""
+    if isinstance(text, str):
+        return text.encode("utf-8")
+    return base64.b64decode(text.base64, validate=True)
+
+
+def from_bytes(raw: bytes) -> OsText:
+    """The wire form of some bytes."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return RawBytes(base64=base64.b64encode(raw).decode("ascii"))
+
+
+def display(text: OsText) -> str:
+    """A form for people: undecodable bytes become backslash escapes."""
+    return to_bytes(text).decode("utf-8", errors="backslashreplace")
+
+
+def from_os(text: str) -> OsText:
+    """The wire form of a string from `sys.argv` or `os.environ` (surrogateescape, PEP 383)."""
+    return from_bytes(os.fsencode(text))

@@ -1,0 +1,131 @@
+"""What readers are shown: jobs, devices, processes and blockers as interface `--json` has them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .base import Frozen
+from .policy import WorkClass
+
+JobState = Literal[
+    "queued",
+    "waiting_for_credentials",
+    "running",
+    "completed",
+    "failed",
+    "rejected",
+    "drained_unknown",
+]
+TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
+
+BlockerCode = Literal[
+    "generation_frozen",
+    "assessment_mature_only",
+    "eta_does_not_fit",
+    "low_completion_probability",
+    "peer_cap",
+    "run_limit",
+    "host_limit",
+    "pressure_cpu",
+    "pressure_memory",
+    "pressure_io",
+    "gpu_compute_short",
+    "gpu_memory_short",
+    "gpu_count_short",
+    "gpu_needs_exclusive",
+    "gpu_held_exclusive",
+    "probe_unknown",
+    "probe_unavailable",
+    "recovery_pending",
+    "queue_order",
+    "credentials_missing",
+    "admission_closed",
+    "placement_paused",
+]
+
+
+class Blocker(Frozen):
+    """One reason why a job does not start now, with its numbers."""
+
+    code: BlockerCode = Field(description="From the closed list")
+    detail: str = Field(description="The same in words", max_length=500)
+    need: float | None = Field(default=None, description="What the job needs, in `unit`")
+    free: float | None = Field(default=None, description="What is free at best, in `unit`")
+    limit: float | None = Field(default=None, description="The limit that holds, in `unit`")
+    unit: str | None = Field(default=None, description="jobs, devices, percent_points, MiB")
+
+
+class JobView(Frozen):
+    """One job as `show` and `queue` tell it. Command and environment are not part of it."""
+
+    job: str = Field(description="Short id, `j-12`")
+    job_id: str = Field(description="Long id")
+    run_id: str = Field(description="Run")
+    generation: int = Field(description="Generation the job belongs to")
+    tag: str = Field(description="Scientific identity within run and generation")
+    peer: str = Field(description="Peer that submitted it first")
+    profile: str = Field(description="Resource profile")
+    work_class: WorkClass = Field(description="scout, ordinary or mature")
+    state: JobState = Field(description="State")
+    attempts: int = Field(description="Attempts that were allocated and not withdrawn")
+    attempt: str | None = Field(description="Latest attempt")
+    pid: int | None = Field(description="Evaluator's process id while it runs")
+    pgid: int | None = Field(description="Evaluator's process group while it runs")
+    gpu_uuids: tuple[str, ...] = Field(description="Devices of the latest attempt, in order")
+    exit_code: int | None = Field(description="Exit status; null when unknown or by signal")
+    signal: int | None = Field(description="Signal that ended it")
+    submitted_at: str = Field(description="RFC 3339, UTC")
+    started_at: str | None = Field(description="RFC 3339, UTC; latest attempt")
+    ended_at: str | None = Field(description="RFC 3339, UTC")
+    eta_seconds: float | None = Field(description="Run time the submitter expects")
+    lease_id: str | None = Field(description="Lease it was submitted under")
+    blockers: tuple[Blocker, ...] = Field(description="Why it waits; empty when it does not")
+    queue_blocked_reason: str | None = Field(description="The original system's coarse word")
+    failure_category: str | None = Field(description="infrastructure, resource, environment, ...")
+    failure_signature: str | None = Field(description="Last telling line of its log")
+    log_path: str | None = Field(description="Log of the latest attempt")
+    binding_status: str | None = Field(description="verified, conflict, unobserved")
+    depends_on: tuple[str, ...] = Field(description="Jobs it waits for")
+    version: int = Field(description="Ledger sequence of the job's latest event")
+    note: str | None = Field(description="Anything unusual: escaped, unkillable, cancelling")
+
+
+class DeviceView(Frozen):
+    """One device as `gpus` tells it."""
+
+    index: int = Field(description="Driver's index, for display only")
+    uuid: str = Field(description="The device's name everywhere else")
+    name: str | None = Field(description="Product name")
+    state: Literal["available", "unavailable", "unsupported", "unknown", "lost"] = Field(
+        description="What the driver says of it"
+    )
+    memory_total_mib: int | None = Field(description="Physical memory")
+    memory_used_mib: int | None = Field(description="In use by anyone")
+    utilization_pct: float | None = Field(description="Busy share as the driver reads it")
+    declared_memory_mib: int = Field(description="Sum of what its jobs declared")
+    declared_utilization_pct: float = Field(description="Sum of what its jobs declared")
+    external_memory_mib: int | None = Field(description="In use by others")
+    external_utilization_pct: float | None = Field(description="Busy share of others")
+    exclusive: bool = Field(description="Whether one job holds it alone")
+    jobs: tuple[str, ...] = Field(description="Jobs of this run on it")
+    runs: tuple[str, ...] = Field(description="Runs with an allocation on it")
+
+
+class ProcessView(Frozen):
+    """One process of ours."""
+
+    name: str = Field(description="supervisor, broker, gateway, sampler, launcher, zygote")
+    pid: int = Field(description="Process id")
+    up_s: float = Field(description="Seconds since it started")
+    restarts: int = Field(description="Times it was started again by this supervisor")
+
+
+class HostLoad(Frozen):
+    """Host pressure as last sampled."""
+
+    cpu_pct: float | None = Field(description="Busy share of all cores")
+    memory_pct: float | None = Field(description="Memory not available")
+    io_pct: float | None = Field(description="PSI some avg10 of I/O")
+    age_s: float | None = Field(description="Age of the sample")

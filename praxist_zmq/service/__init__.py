@@ -1,0 +1,1 @@
+"""The processes: imperative shells around pure machines, without policy."""

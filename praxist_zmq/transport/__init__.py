@@ -1,0 +1,1 @@
+"""The only import of zmq. Moves frames; knows no models."""
