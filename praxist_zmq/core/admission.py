@@ -1,0 +1,141 @@
+"""May this job start now? One function admits, explains and fills `blockers` everywhere.
+
+Run-wide gates first, then the gates of the job's lane. The seam of the next rules (host pressure,
+the moving limit, per-peer cap, backfill) is `run_gates` and `lane_gates`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..protocol.claims import Envelope
+from ..protocol.ids import attempt_id
+from ..protocol.policy import Profile
+from ..protocol.replies import Gate
+from ..protocol.views import Blocker
+from .placement import choose
+from .queue import Lane, lane_of
+from .soft import SoftState
+from .state import BrokerState, Job
+
+COARSE = {
+    "run_limit": "concurrency_limit",
+    "host_limit": "concurrency_limit",
+    "peer_cap": "per_peer_capacity",
+    "probe_unknown": "accelerator_unknown",
+    "probe_unavailable": "accelerator_unavailable",
+}
+"""Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The outcome of some gates: all of them in words, and those that block."""
+
+    gates: tuple[Gate, ...]
+    blockers: tuple[Blocker, ...]
+    envelope: Envelope | None = None
+
+
+def occupied(state: BrokerState, soft: SoftState) -> int:
+    """Slots in use: attempts that hold an allocation, and plans under way."""
+    return len(state.attempts) + len(soft.plans)
+
+
+def concurrency_limit(state: BrokerState) -> int:
+    """How many attempts may hold an allocation at once."""
+    return state.policy.max_concurrent_experiments
+
+
+def run_gates(state: BrokerState, soft: SoftState) -> Gates:
+    """The gates that are the same for every job of the run."""
+    gates: list[Gate] = []
+    blockers: list[Blocker] = []
+
+    def gate(name: str, ok: bool, detail: str, blocker: Blocker | None = None) -> None:
+        gates.append(Gate(name=name, state="ok" if ok else "blocked", detail=detail))
+        if not ok and blocker is not None:
+            blockers.append(blocker)
+
+    reason = state.closed_reason or ("admission is held for a drain" if soft.held else None)
+    gate(
+        "admission",
+        reason is None,
+        reason or "open",
+        Blocker(code="admission_closed", detail=reason or ""),
+    )
+    away = [
+        name
+        for name, ready in (("launcher", soft.launcher_ready), ("registry", soft.registry_ready))
+        if not ready
+    ]
+    text = f"waiting for the {' and the '.join(away)}" if away else "launcher and registry answer"
+    gate("recovery", not away, text, Blocker(code="recovery_pending", detail=text))
+    limit, used = concurrency_limit(state), occupied(state, soft)
+    text = f"{used} of {limit} running"
+    gate(
+        "run limit",
+        used < limit,
+        text,
+        Blocker(
+            code="run_limit", detail=text, need=1, free=max(0, limit - used), limit=limit,
+            unit="jobs",
+        ),
+    )  # fmt: skip
+    return Gates(tuple(gates), tuple(blockers))
+
+
+def lane_gates(profile: Profile | None, state: BrokerState, soft: SoftState) -> Gates:
+    """The gates that are the same for every job of a lane."""
+    if profile is None:
+        blocker = Blocker(code="probe_unavailable", detail="the profile is no longer declared")
+        gate = Gate(name="devices", state="blocked", detail=blocker.detail)
+        return Gates((gate,), (blocker,))
+    placement = choose(profile, state, soft)
+    if placement.envelope is None:
+        detail = "; ".join(blocker.detail for blocker in placement.blockers)
+        gate = Gate(name="devices", state="blocked", detail=detail)
+        return Gates((gate,), placement.blockers)
+    uuids = placement.envelope.device_uuids
+    detail = f"{', '.join(uuids)} free" if uuids else "needs none"
+    return Gates((Gate(name="devices", state="ok", detail=detail),), (), placement.envelope)
+
+
+def credential_blocker(names: list[str]) -> Blocker:
+    """The blocker of a job whose secrets did not survive a restart."""
+    shown = ", ".join(names[:5]) + ("" if len(names) <= 5 else f" and {len(names) - 5} more")
+    return Blocker(
+        code="credentials_missing",
+        detail=f"credential values are not in memory: {shown}; send the same request again",
+    )
+
+
+class BlockerTable:
+    """The blockers of every waiting job at one moment, worked out once a lane."""
+
+    def __init__(self, state: BrokerState, soft: SoftState) -> None:
+        self._state = state
+        self._soft = soft
+        self._run = run_gates(state, soft).blockers
+        self._lanes: dict[Lane, tuple[Blocker, ...]] = {}
+
+    def of(self, job: Job) -> tuple[Blocker, ...]:
+        """Every blocker of one queued job; empty when it is being started."""
+        if attempt_id(job.job, job.attempt_counter + 1) in self._soft.plans:
+            return ()
+        lane = lane_of(job)
+        found = self._lanes.get(lane)
+        if found is None:
+            profile = self._state.policy.profiles.get(job.profile)
+            found = self._run + lane_gates(profile, self._state, self._soft).blockers
+            self._lanes[lane] = found
+        if not found and self._soft.queue.head(lane) != job.job:
+            return (Blocker(code="queue_order", detail="older jobs of its kind go first"),)
+        return found
+
+
+def coarse_reason(blockers: tuple[Blocker, ...]) -> str | None:
+    """The original system's word for why a job waits."""
+    if not blockers:
+        return None
+    return COARSE.get(blockers[0].code, "resource_pressure_or_capacity")

@@ -1,0 +1,225 @@
+"""What the launcher reports, and what follows for the attempt and its job.
+
+Reports are facts and may come twice; a report about an attempt that is not live only makes the
+launcher forget it. Sources: design 3 ("Launch"), seed 000 ("Submission", exit 75).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..protocol import events as ev
+from ..protocol import reports as rep
+from ..protocol.orders import (
+    AbandonAttempt,
+    AdoptAttempt,
+    ForgetAttempt,
+    ReleaseAttempt,
+    StopAttempt,
+    Welcome,
+)
+from . import credentials, failure, registry_side
+from .commands import LauncherSaid
+from .retry import decide_retry
+from .state import Attempt, Job
+from .turn import Turn
+
+Outcome = Literal["exited", "exec_failed", "never_ran", "spawn_failed", "unknown"]
+
+_EXIT_NOT_FOUND = 127
+_EXIT_NOT_EXECUTABLE = 126
+_ENOENT = 2
+_ENOTDIR = 20
+
+
+def said(turn: Turn, command: LauncherSaid) -> None:
+    """Decide one report."""
+    report = command.report
+    if isinstance(report, rep.LauncherConnected):
+        _connected(turn, command.address, report)
+        return
+    attempt = turn.state.attempts.get(report.attempt)
+    if attempt is None:
+        _not_live(turn, report)
+        return
+    if isinstance(report, rep.AttemptReady):
+        _ready(turn, attempt, report)
+    elif isinstance(report, rep.AttemptStarted):
+        _started(turn, attempt, report)
+    elif isinstance(report, rep.AttemptLeaderExited):
+        _leader_exited(turn, attempt, report)
+    elif isinstance(report, rep.AttemptEnded):
+        detail = report.detail
+        _ended(turn, attempt, report.outcome, report, detail, report.log_tail, permanent=False)
+    elif isinstance(report, rep.SpawnFailed):
+        detail = f"{report.stage}: {report.detail}"
+        _ended(turn, attempt, "spawn_failed", None, detail, "", permanent=report.permanent)
+    elif isinstance(report, rep.AttemptUnkillable) and attempt.stuck_pids != report.pids:
+        turn.record(
+            ev.AttemptStuck(
+                at_ms=turn.stamp.at_ms,
+                attempt=attempt.attempt,
+                pids=report.pids,
+                detail=report.detail,
+            )
+        )
+
+
+def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
+    """A launcher is there. What it has in hand it repeats by itself; the rest it must find."""
+    soft, state = turn.soft, turn.state
+    soft.launcher_address = address
+    soft.launcher_ready = True
+    turn.order(Welcome(epoch=state.epoch))
+    in_hand = set(report.attempts)
+    for attempt in state.attempts.values():
+        if attempt.attempt not in in_hand:
+            turn.order(
+                AdoptAttempt(attempt=attempt.attempt, shim=attempt.shim, leader=attempt.leader)
+            )
+        job = state.jobs[attempt.job]
+        if job.cancel_reason is not None:
+            end(turn, attempt, job.cancel_grace_ms)
+
+
+def _not_live(turn: Turn, report: Any) -> None:
+    if isinstance(report, rep.AttemptReady):
+        turn.order(AbandonAttempt(attempt=report.attempt))
+    elif isinstance(report, rep.AttemptStarted | rep.AttemptLeaderExited):
+        # It runs although its end is on disk: our ledger and the host disagree. Never leave it.
+        turn.soft.count("attempts_without_allocation")
+        turn.order(StopAttempt(attempt=report.attempt, grace_ms=0))
+    elif isinstance(report, rep.AttemptEnded | rep.SpawnFailed):
+        turn.order(ForgetAttempt(attempt=report.attempt))
+
+
+def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
+    if attempt.phase == "allocated":
+        turn.record(
+            ev.AttemptBound(at_ms=turn.stamp.at_ms, attempt=attempt.attempt, shim=report.shim)
+        )
+    if attempt.phase != "bound" or attempt.shim != report.shim:
+        return
+    if attempt.attempt in turn.soft.released:
+        turn.order(ReleaseAttempt(attempt=attempt.attempt))
+    else:
+        registry_side.bind(turn, attempt)
+
+
+def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:
+    if attempt.phase == "bound":
+        turn.record(
+            ev.AttemptLaunched(at_ms=report.at_ms, attempt=attempt.attempt, leader=report.leader)
+        )
+
+
+def _leader_exited(turn: Turn, attempt: Attempt, report: rep.AttemptLeaderExited) -> None:
+    if attempt.phase in ("bound", "running"):
+        turn.record(
+            ev.AttemptExited(
+                at_ms=turn.stamp.at_ms,
+                attempt=attempt.attempt,
+                outcome="exited",
+                exit_code=report.exit_code,
+                signal=report.signal,
+                survivors=len(report.survivors),
+            )
+        )
+
+
+def _ended(
+    turn: Turn,
+    attempt: Attempt,
+    outcome: Outcome,
+    report: rep.AttemptEnded | None,
+    detail: str,
+    log_tail: str,
+    *,
+    permanent: bool,
+) -> None:
+    """The whole tree is gone: release what it held, and end the job or try again."""
+    at_ms = turn.stamp.at_ms
+    name = attempt.attempt
+    if attempt.phase != "exited":
+        turn.record(
+            ev.AttemptExited(
+                at_ms=at_ms,
+                attempt=name,
+                outcome=outcome,
+                exit_code=report.exit_code if report else None,
+                signal=report.signal if report else None,
+                errno=report.errno if report else None,
+                detail=credentials.redact(detail, turn.secrets_of(attempt.job))[:2000],
+            )
+        )
+    job = turn.state.jobs[attempt.job]
+    decision = decide_retry(
+        outcome=attempt.outcome or outcome,
+        exit_code=attempt.exit_code,
+        permanent=permanent,
+        retries_used=job.retries_used,
+        retries_allowed=turn.state.policy.infrastructure_retries,
+        withdrawn_in_a_row=job.withdrawn_in_a_row,
+        ending=job.cancel_reason is not None or turn.state.closed_reason is not None,
+    )
+    turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
+    turn.soft.released.discard(name)
+    if job.work_class != "mature":
+        turn.soft.active_non_mature -= 1
+    if decision.again and decision.reason is not None:
+        turn.record(
+            ev.JobRequeued(
+                at_ms=at_ms,
+                job=job.job,
+                attempt=name,
+                reason=decision.reason,
+                consumed=decision.consumed,
+            )
+        )
+        turn.soft.queue.put(job)
+    else:
+        _finish(turn, job, attempt, decision.state or "failed", decision.category, log_tail)
+    registry_side.release(turn, name)
+    turn.order(ForgetAttempt(attempt=name))
+
+
+def _finish(
+    turn: Turn,
+    job: Job,
+    attempt: Attempt,
+    state: Literal["completed", "failed", "drained_unknown"],
+    category: ev.FailureCategory | None,
+    log_tail: str,
+) -> None:
+    exit_code, signature = attempt.exit_code, None
+    if attempt.outcome == "exec_failed":
+        missing = attempt.errno in (_ENOENT, _ENOTDIR)
+        exit_code = _EXIT_NOT_FOUND if missing else _EXIT_NOT_EXECUTABLE
+    if state == "failed":
+        tail = credentials.redact(log_tail, turn.secrets_of(job.job))
+        category = category or failure.category(tail, attempt.signal)
+        signature = attempt.detail or failure.signature(tail)
+    elif state == "drained_unknown":
+        signature = attempt.detail or None
+    turn.record(
+        ev.JobFinished(
+            at_ms=turn.stamp.at_ms,
+            job=job.job,
+            attempt=attempt.attempt,
+            state=state,
+            exit_code=exit_code if state != "drained_unknown" else None,
+            signal=attempt.signal,
+            failure_category=category,
+            failure_signature=signature[: failure.SIGNATURE_CHARACTERS_MAX] if signature else None,
+        )
+    )
+    turn.soft.vault.pop(job.job, None)
+
+
+def end(turn: Turn, attempt: Attempt, grace_ms: int) -> None:
+    """End a live attempt: at its barrier without running it, else TERM, grace, KILL."""
+    never_released = attempt.attempt not in turn.soft.released
+    if attempt.phase == "allocated" or (attempt.phase == "bound" and never_released):
+        turn.order(AbandonAttempt(attempt=attempt.attempt))
+    else:
+        turn.order(StopAttempt(attempt=attempt.attempt, grace_ms=grace_ms))

@@ -1,0 +1,202 @@
+"""The broker's machine: which rule decides which command, and the one order of a turn.
+
+Decides nothing itself. Commands go to the module that owns the rule; once a turn, after all of
+them, waiting work is planned, watchers are answered, and what happened is published.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import PraxistError
+from ..protocol import events as ev
+from ..protocol import requests as req
+from ..protocol.policy import SchedulerPolicy
+from ..protocol.replies import EventsReply, Pong, SubmittedJobs
+from ..protocol.reports import HostSampled, ProcessesSeen
+from . import attempts, control, narrate, queries, registry_side, watching
+from .commands import (
+    ClientRequest,
+    LauncherSaid,
+    LedgerMeasured,
+    RegistryConnected,
+    RegistryLost,
+    RegistrySaid,
+)
+from .decision import Decision, Stamp
+from .evolve import apply
+from .plan import plan
+from .soft import SoftState
+from .state import BrokerState
+from .submit import submit
+from .turn import Turn, refusal_of
+
+KEEPALIVE_MS = 2_000
+
+
+class Broker:
+    """`core.decision.Machine` over `BrokerState` and `SoftState`."""
+
+    def __init__(self, state: BrokerState | None = None, soft: SoftState | None = None) -> None:
+        self.state = state if state is not None else BrokerState()
+        self.soft = soft if soft is not None else SoftState()
+
+    # -- replay ---------------------------------------------------------------------------
+
+    def apply(self, event: Any, sequence: int) -> None:
+        """Change the state by one event read back from the ledger."""
+        apply(event, self.state, sequence)
+        self.soft.history.append((sequence, event))
+
+    def begin(
+        self,
+        stamp: Stamp,
+        *,
+        run_id: str,
+        boot_id: str,
+        version: str,
+        policy: SchedulerPolicy,
+        generation: int,
+        reopen: bool,
+    ) -> Decision:
+        """After the replay: a new epoch, the contract, and every waiting job back in its place."""
+        turn = self._turn(stamp)
+        turn.record(
+            ev.BrokerStarted(
+                at_ms=stamp.at_ms,
+                run_id=run_id,
+                epoch=self.state.epoch + 1,
+                boot_id=boot_id,
+                version=version,
+                reopened=reopen and self.state.closed_reason is not None,
+            )
+        )
+        if policy != self.state.policy or generation != self.state.generation:
+            turn.record(ev.PolicyAdopted(at_ms=stamp.at_ms, policy=policy, generation=generation))
+        if reopen and self.state.closed_reason is not None:
+            turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
+        for job in self.state.jobs.values():
+            if job.state == "queued":
+                self.soft.queue.put(job)
+        self.soft.active_non_mature = sum(
+            1
+            for attempt in self.state.attempts.values()
+            if self.state.jobs[attempt.job].work_class != "mature"
+        )
+        self.soft.touched.clear()
+        return turn.decision
+
+    # -- a turn ---------------------------------------------------------------------------
+
+    def decide(self, command: Any, stamp: Stamp) -> Decision:
+        """Decide one command; its events are applied when this returns."""
+        turn = self._turn(stamp)
+        if isinstance(command, ClientRequest):
+            self._client(turn, command)
+        elif isinstance(command, LauncherSaid):
+            attempts.said(turn, command)
+        elif isinstance(command, RegistrySaid):
+            registry_side.said(turn, command)
+        elif isinstance(command, RegistryConnected):
+            registry_side.connected(turn)
+        elif isinstance(command, RegistryLost):
+            registry_side.lost(turn)
+        elif isinstance(command, HostSampled):
+            self.soft.sample = command
+        elif isinstance(command, ProcessesSeen):
+            self._processes(command)
+        elif isinstance(command, LedgerMeasured):
+            self.soft.low_space = command.low_space
+            self.soft.ledger_bytes = command.bytes_on_disk
+        else:
+            raise TypeError(f"not a command of the broker's: {type(command).__name__}")
+        return turn.decision
+
+    def settle(self, stamp: Stamp) -> Decision:
+        """Once a turn: plan what waits, answer who waits, publish what happened."""
+        turn = self._turn(stamp)
+        plan(turn)
+        watching.answer_watchers(turn)
+        registry_side.report_load(turn)
+        self._publish(turn)
+        return turn.decision
+
+    def wake_at_ms(self) -> int | None:
+        """The next keep-alive of the publications."""
+        return self.soft.published_at_ms + KEEPALIVE_MS
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop was asked for and nothing is left."""
+        return self.soft.stopping and not self.state.attempts and not self.soft.plans
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def _turn(self, stamp: Stamp) -> Turn:
+        return Turn(self.state, self.soft, stamp)
+
+    def _client(self, turn: Turn, command: ClientRequest) -> None:
+        try:
+            reply = self._answer(turn, command)
+        except PraxistError as error:
+            self.soft.count(f"refused_{error.code}")
+            reply = refusal_of(error)
+        if reply is not None:
+            turn.reply(command, reply)
+
+    def _answer(self, turn: Turn, command: ClientRequest) -> Any:
+        request = command.request
+        match request:
+            case req.SubmitJob():
+                return submit(turn, command, request)
+            case req.SubmitJobs():
+                results = (
+                    submit(turn, command, job, index) for index, job in enumerate(request.jobs)
+                )
+                return SubmittedJobs(results=tuple(results))
+            case req.WatchJob():
+                return watching.watch(turn, command, request)
+            case req.ShowJob():
+                return queries.show(turn, request)
+            case req.ExplainJob():
+                return queries.explain(turn, request)
+            case req.ListJobs():
+                return queries.jobs(turn, request)
+            case req.GetStatus():
+                return queries.status(turn)
+            case req.GetDevices():
+                return queries.devices(turn)
+            case req.ReadEvents():
+                return queries.events(turn, request)
+            case req.CancelJobs():
+                return control.cancel(turn, request)
+            case req.RetryJob():
+                return control.retry(turn, command, request)
+            case req.StopRun():
+                return control.stop(turn, request)
+            case req.HoldAdmission():
+                return control.hold(turn)
+            case req.Ping():
+                return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
+        raise TypeError(f"no rule for {type(request).__name__}")
+
+    def _processes(self, command: ProcessesSeen) -> None:
+        self.soft.processes = command
+
+    def _publish(self, turn: Turn) -> None:
+        soft, state = self.soft, self.state
+        due = turn.stamp.mono_ms >= soft.published_at_ms + KEEPALIVE_MS
+        if not soft.unpublished and not due:
+            return
+        lines = tuple(narrate.line(sequence, event) for sequence, event in soft.unpublished)
+        soft.unpublished.clear()
+        soft.published_at_ms = turn.stamp.mono_ms
+        turn.send(
+            "events",
+            EventsReply(
+                events=lines,
+                epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                first_sequence=soft.history[0][0] if soft.history else 0,
+            ),
+        )

@@ -1,0 +1,53 @@
+"""What reaches the broker's machine, besides the models that come as they are (samples)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A peer's request, with what the kernel says of the sender."""
+
+    address: Any
+    request_id: str
+    digest: str
+    """sha256 of the request's body, in hex."""
+    request: Any
+    uid: int | None
+    pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherSaid:
+    """A report of the launcher's."""
+
+    address: Any
+    report: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryConnected:
+    """The link to the registry is (again) up; what it knew of us must be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryLost:
+    """The link to the registry went down."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySaid:
+    """An answer of the registry's, or a pushed view (no request id)."""
+
+    request_id: str | None
+    reply: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMeasured:
+    """The room the ledger has, as the shell sees it."""
+
+    low_space: bool
+    bytes_on_disk: int

@@ -1,0 +1,155 @@
+"""What an operator or owner may do to accepted work: cancel, retry, hold, stop.
+
+Sources: interface "Command"; seed 000 "Timing And Close" (a rejection is durable before it is
+told; stop fences first).
+"""
+
+from __future__ import annotations
+
+from ..errors import PraxistError
+from ..protocol import events as ev
+from ..protocol import requests as req
+from ..protocol.ids import attempt_id
+from ..protocol.replies import CancelledJobs, CancelResult, Done, Refusal, Stopping, Submitted
+from ..protocol.text import OsText
+from .attempts import end
+from .commands import ClientRequest
+from .credentials import restore_command
+from .plan import drop_plan
+from .selectors import select
+from .state import Job
+from .submit import submit
+from .turn import Refused, Turn
+
+CANCEL_GRACE_MS = 5_000
+STOPPED = "the run was stopped"
+
+
+def cancel(turn: Turn, request: req.CancelJobs) -> CancelledJobs:
+    """Withdraw queued jobs; end running ones when asked to."""
+    return CancelledJobs(results=tuple(_cancel(turn, request, name) for name in request.jobs))
+
+
+def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
+    try:
+        job = select(turn.state, name)
+    except PraxistError as error:
+        return CancelResult(job=name, outcome="refused", code=error.code, detail=error.detail)
+
+    def refused(code: str, detail: str) -> CancelResult:
+        return CancelResult(job=job.job, outcome="refused", code=code, detail=detail)
+
+    if request.peer is not None and request.peer != job.peer:
+        return refused("not_yours", f"{job.job} belongs to {job.peer}")
+    if job.state == "queued":
+        if request.admission_timeout:
+            never_ran = job.attempts_used == 0
+            detail = "not started in the time allowed"
+            reject(turn, job, "admission_timeout", detail, frees_identity=never_ran)
+        else:
+            reject(turn, job, "cancelled", request.reason, frees_identity=False)
+        return CancelResult(job=job.job, outcome="cancelled", code=None, detail=request.reason)
+    if job.state != "running":
+        return refused("not_cancellable", f"{job.job} already ended as {job.state}")
+    if request.admission_timeout:
+        return refused("not_cancellable", f"{job.job} already started")
+    if not request.running:
+        return refused("not_cancellable", f"{job.job} is running; ending it must be asked for")
+    _end_running(turn, job, request.reason, CANCEL_GRACE_MS)
+    return CancelResult(job=job.job, outcome="ending", code=None, detail=request.reason)
+
+
+def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool) -> None:
+    """A queued job will not run; durable before anybody is told."""
+    turn.soft.queue.remove(job.job)
+    turn.soft.lacking_credentials.pop(job.job, None)
+    turn.soft.vault.pop(job.job, None)
+    # The registry may be about to commit its plan; the answer is then released at once.
+    drop_plan(turn, attempt_id(job.job, job.attempt_counter + 1), put_back=False)
+    turn.record(
+        ev.JobRejected(
+            at_ms=turn.stamp.at_ms,
+            job=job.job,
+            code=code,
+            detail=detail[:1000],
+            frees_identity=frees_identity,
+        )
+    )
+
+
+def _end_running(turn: Turn, job: Job, reason: str, grace_ms: int) -> None:
+    if job.cancel_reason is None:
+        turn.record(
+            ev.JobCancelRequested(
+                at_ms=turn.stamp.at_ms, job=job.job, reason=reason[:1000], grace_ms=grace_ms
+            )
+        )
+    attempt = turn.state.live_attempt(job)
+    if attempt is not None:
+        end(turn, attempt, grace_ms)
+
+
+def retry(turn: Turn, command: ClientRequest, request: req.RetryJob) -> Submitted | Refusal:
+    """`submit` with `retry_terminal` under what is stored."""
+    job = select(turn.state, request.job)
+    stored = _stored_command(job, request)
+    if job.profile not in turn.state.policy.profiles:
+        raise Refused("unknown_profile", f"profile {job.profile!r} is no longer declared")
+    return submit(
+        turn,
+        command,
+        req.SubmitJob(
+            peer=request.peer or job.peer,
+            tag=job.tag,
+            command=stored,
+            cwd=request.cwd if request.cwd is not None else job.cwd,
+            environment=request.environment,
+            profile=job.profile,
+            work_class=job.work_class,
+            eta_seconds=None if job.eta_ms is None else job.eta_ms / 1000,
+            generation=job.generation,
+            retry_terminal=True,
+        ),
+    )
+
+
+def _stored_command(job: Job, request: req.RetryJob) -> tuple[OsText, ...]:
+    if request.command is not None:
+        return request.command
+    command = restore_command(job.command, request.environment)
+    if command is None:
+        raise Refused(
+            "bad_command",
+            "the stored command needs a credential variable that your environment lacks",
+            [f"give the command again: praxist-zmq retry {job.job} -- CMD..."],
+        )
+    return command
+
+
+def hold(turn: Turn) -> Done:
+    """Start nothing more until the scheduler is started again; what is queued stays queued."""
+    turn.soft.held = True
+    return Done()
+
+
+def stop(turn: Turn, request: req.StopRun) -> Stopping:
+    """Fence the run, reject its queue, end what runs."""
+    state, soft = turn.state, turn.soft
+    queued = [job for job in state.jobs.values() if job.state == "queued"]
+    running = [job for job in state.jobs.values() if job.state == "running"]
+    answer = Stopping(
+        dry_run=request.dry_run,
+        rejected=tuple(job.job for job in queued),
+        ending=tuple(job.job for job in running),
+    )
+    if request.dry_run:
+        return answer
+    if state.closed_reason is None:
+        turn.record(ev.AdmissionClosed(at_ms=turn.stamp.at_ms, reason=STOPPED))
+    soft.stopping = True
+    for job in queued:
+        reject(turn, job, "admission_closed", STOPPED, frees_identity=False)
+    grace_ms = round(request.grace_seconds * 1000)
+    for job in running:
+        _end_running(turn, job, STOPPED, grace_ms)
+    return answer

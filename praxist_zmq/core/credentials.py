@@ -1,0 +1,217 @@
+"""Which values are credentials, and how they are kept out of everything that is written.
+
+By name: generic names, provider keys, suffixes, database-like URLs. By value: well-known prefixes,
+URLs with user info (a proxy or package index is a credential only then), PEM blocks. A credential
+is stored as HMAC-SHA256 over name, NUL and value under a key that is not in the ledger (a plain
+hash would let anyone with the ledger test guesses).
+Sources: seed 000 "State And Compatibility" (last paragraph); the list of shapes follows public
+secret scanners.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+
+from ..errors import PraxistError
+from ..protocol.events import MixedText, SecretDigest, SecretSpan, StoredCommand, StoredText
+from ..protocol.text import OsText, RawBytes, display, to_bytes
+
+LEASE_VARIABLE = "PRAXIST_RESOURCE_SUPPLY_LEASE_ID"
+
+_SECRET_NAME = re.compile(
+    r"""^(?:
+        (?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|APIKEY|CREDENTIALS?|COOKIE|
+                  PRIVATE_KEY|ACCESS_KEY|SECRET_KEY|SIGNING_KEY|ENCRYPTION_KEY|AUTH_KEY|
+                  SERVICE_KEY|ACCOUNT_KEY|PAT|DSN|CREDENTIALS_JSON|CONNECTION_STRING)
+        | PGPASSWORD | MYSQL_PWD | SSHPASS | DATABASE_URL | REDIS_URL | MONGO(?:DB)?_URL
+        | (?:.*_)?(?:DATABASE|DB|POSTGRES|MYSQL|REDIS|MONGO|AMQP|BROKER)_UR[IL]
+        | AWS_SESSION_TOKEN | .*_KEY
+    )$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_PUBLIC_NAME = re.compile(r"(?:^|_)PUBLIC_KEY$|^SSH_AUTH_SOCK$", re.IGNORECASE)
+_SECRET_VALUE = re.compile(
+    r"""(?:
+        ^(?:Bearer|Basic)\s+\S{8,} | Authorization:
+        | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_[A-Za-z0-9_]{16,}
+        | \bglpat-[A-Za-z0-9_-]{12,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
+        | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,} | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
+        | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
+        | \b[a-z][a-z0-9+.-]*://[^\s/@:]+:[^\s/@]+@
+        | (?:accountkey|password|passwd|secret|token|api_?key)=[^\s;&]{4,}
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_LITERAL_SECRET = re.compile(
+    r"""(?:\bsk-[A-Za-z0-9_-]{20,} | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_[A-Za-z0-9_]{30,}
+        | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{20,} | \bAKIA[0-9A-Z]{16}\b
+        | \bAIza[0-9A-Za-z_-]{30,} | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----)""",
+    re.VERBOSE,
+)
+_SECRET_OPTION = re.compile(
+    r"^--?(?:[a-z0-9]+[-_])*(?:api[-_]?key|password|passwd|secret|token|access[-_]?key)$",
+    re.IGNORECASE,
+)
+_INNER_LENGTH_MIN = 8
+"""A shorter value inside an argument is as likely to be chance as the secret."""
+
+
+def is_credential(name: str, value: OsText) -> bool:
+    """Whether a variable bears a credential, by its name or by the shape of its value."""
+    if not value or _PUBLIC_NAME.search(name):
+        return False
+    if _SECRET_NAME.match(name):
+        return True
+    return isinstance(value, str) and _SECRET_VALUE.search(value) is not None
+
+
+def digest(key: bytes, name: str, value: OsText) -> SecretDigest:
+    """The keyed hash that stands for a credential."""
+    message = name.encode("utf-8", errors="surrogatepass") + b"\0" + to_bytes(value)
+    return SecretDigest(hmac_sha256=hmac.new(key, message, hashlib.sha256).hexdigest())
+
+
+def split_environment(
+    key: bytes, environment: Mapping[str, OsText]
+) -> tuple[dict[str, OsText | SecretDigest], dict[str, OsText]]:
+    """(what may be written, the credential values that stay in memory)."""
+    stored: dict[str, OsText | SecretDigest] = {}
+    secrets: dict[str, OsText] = {}
+    for name, value in environment.items():
+        if is_credential(name, value):
+            stored[name] = digest(key, name, value)
+            secrets[name] = value
+        else:
+            stored[name] = value
+    return stored, secrets
+
+
+def environment_id(stored: Mapping[str, OsText | SecretDigest]) -> str:
+    """sha256 of an environment's canonical form."""
+    hasher = hashlib.sha256()
+    for name in sorted(stored):
+        value = stored[name]
+        hasher.update(name.encode("utf-8", errors="surrogatepass") + b"\0")
+        if isinstance(value, SecretDigest):
+            hasher.update(b"h" + value.hmac_sha256.encode())
+        else:
+            hasher.update(b"v" + to_bytes(value))
+        hasher.update(b"\0\0")
+    return hasher.hexdigest()
+
+
+def restore_environment(
+    stored: Mapping[str, OsText | SecretDigest], secrets: Mapping[str, OsText]
+) -> dict[str, OsText] | None:
+    """The whole environment again, or None when a credential's value is not in memory."""
+    whole: dict[str, OsText] = {}
+    for name, value in stored.items():
+        if isinstance(value, SecretDigest):
+            if name not in secrets:
+                return None
+            whole[name] = secrets[name]
+        else:
+            whole[name] = value
+    return whole
+
+
+def missing_credentials(
+    stored: Mapping[str, OsText | SecretDigest], secrets: Mapping[str, OsText] | None
+) -> list[str]:
+    """Names of the credential variables whose values are not in memory."""
+    known = secrets or {}
+    return [n for n, v in stored.items() if isinstance(v, SecretDigest) and n not in known]
+
+
+def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) -> StoredCommand:
+    """The command with every credential value replaced by the name of its variable.
+
+    Raises PraxistError `literal_secret` for a credential that no variable holds.
+    """
+    values = sorted(
+        ((n, v) for n, v in secrets.items() if isinstance(v, str) and v),
+        key=lambda item: -len(item[1]),
+    )
+    stored = tuple(_store_argument(argument, values) for argument in command)
+    for index, argument in enumerate(stored):
+        _refuse_literal(stored, index, argument)
+    return stored
+
+
+def _store_argument(argument: OsText, values: list[tuple[str, str]]) -> StoredText:
+    if isinstance(argument, RawBytes):
+        return argument
+    parts: list[str | SecretSpan] = [argument]
+    for name, value in values:
+        if len(value) < _INNER_LENGTH_MIN and argument != value:
+            continue
+        split: list[str | SecretSpan] = []
+        for part in parts:
+            if isinstance(part, SecretSpan) or value not in part:
+                split.append(part)
+                continue
+            pieces = part.split(value)
+            for number, piece in enumerate(pieces):
+                if number:
+                    split.append(SecretSpan(variable=name))
+                if piece:
+                    split.append(piece)
+        parts = split
+    if all(isinstance(part, str) for part in parts):
+        return argument
+    return MixedText(parts=tuple(parts))
+
+
+def _refuse_literal(command: StoredCommand, index: int, argument: StoredText) -> None:
+    if not isinstance(argument, str):
+        return
+    name, separator, value = argument.partition("=")
+    if separator and _SECRET_OPTION.match(name):
+        suspect = value
+    elif (
+        index
+        and isinstance(command[index - 1], str)
+        and _SECRET_OPTION.match(str(command[index - 1]))
+    ):
+        suspect = argument
+    else:
+        suspect = ""
+    literal = len(suspect) >= _INNER_LENGTH_MIN and not suspect.startswith(("$", "-", "/", "@"))
+    if literal or _LITERAL_SECRET.search(argument):
+        raise PraxistError(
+            "literal_secret", f"argument {index} looks like a credential; nothing was written"
+        )
+
+
+def restore_command(
+    command: StoredCommand, secrets: Mapping[str, OsText]
+) -> tuple[OsText, ...] | None:
+    """The exact command again, or None when a credential's value is not in memory."""
+    whole: list[OsText] = []
+    for argument in command:
+        if isinstance(argument, MixedText):
+            text = ""
+            for part in argument.parts:
+                if isinstance(part, str):
+                    text += part
+                    continue
+                value = secrets.get(part.variable)
+                if not isinstance(value, str):
+                    return None
+                text += value
+            whole.append(text)
+        else:
+            whole.append(argument)
+    return tuple(whole)
+
+
+def redact(text: str, secrets: Mapping[str, OsText]) -> str:
+    """Text for people with every known credential value and every telling shape removed."""
+    for name, value in secrets.items():
+        shown = display(value)
+        if len(shown) >= 4:
+            text = text.replace(shown, f"[{name}]")
+    return _SECRET_VALUE.sub("[redacted]", text)

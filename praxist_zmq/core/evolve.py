@@ -1,0 +1,301 @@
+"""`apply(event, state)`: the only code that changes the broker's durable state.
+
+The same for a live event and for one read back from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..protocol import events as ev
+from ..protocol import limits
+from ..protocol.ids import job_number
+from .state import Attempt, BrokerState, Job, RecordedEnvironment, RequestRecord
+from .transitions import START, IllegalTransition, next_attempt_phase, next_job_state
+
+IDLE_ENVIRONMENTS_KEPT = 64
+
+
+def apply(event: Any, state: BrokerState, sequence: int) -> None:
+    """Change `state` by one event. Raises IllegalTransition and changes nothing."""
+    if sequence != state.last_sequence + 1:
+        raise IllegalTransition("ledger", f"at {state.last_sequence}", f"sequence {sequence}")
+    _APPLY[type(event)](event, state, sequence)
+    state.last_sequence = sequence
+
+
+def _broker_started(event: ev.BrokerStarted, state: BrokerState, sequence: int) -> None:
+    state.run_id = event.run_id
+    state.epoch = event.epoch
+    state.boot_id = event.boot_id
+
+
+def _policy_adopted(event: ev.PolicyAdopted, state: BrokerState, sequence: int) -> None:
+    state.policy = event.policy
+    state.generation = event.generation
+
+
+def _environment_recorded(event: ev.EnvironmentRecorded, state: BrokerState, sequence: int) -> None:
+    if event.environment_id not in state.environments:
+        state.environments[event.environment_id] = RecordedEnvironment(event.variables)
+        state.idle_environments += 1
+
+
+def _job_queued(event: ev.JobQueued, state: BrokerState, sequence: int) -> None:
+    if event.job in state.jobs:
+        raise IllegalTransition(event.job, state.jobs[event.job].state, event.kind)
+    _use_environment(state, event.environment_id)
+    job = Job(
+        job=event.job,
+        number=job_number(event.job),
+        job_id=event.job_id,
+        identity=event.identity,
+        tag=event.tag,
+        peer=event.peer,
+        generation=event.generation,
+        profile=event.profile,
+        work_class=event.work_class,
+        eta_ms=event.eta_ms,
+        command=event.command,
+        cwd=event.cwd,
+        environment_id=event.environment_id,
+        lease_id=event.lease_id,
+        uid=event.uid,
+        state=next_job_state(event.job, START, event.kind),
+        submitted_at_ms=event.at_ms,
+        queue_sequence=sequence,
+        version=sequence,
+    )
+    state.jobs[job.job] = job
+    state.identities[job.identity] = job.job
+    state.tags[job.tag] = job.job
+    state.last_job_number = max(state.last_job_number, job.number)
+    state.counts["queued"] += 1
+    _remember_request(event, state)
+
+
+def _job_retried(event: ev.JobRetried, state: BrokerState, sequence: int) -> None:
+    job = _job(event.job, state)
+    new_state = next_job_state(job.job, job.state, event.kind)
+    _use_environment(state, event.environment_id)
+    _move(job, new_state, state, sequence)
+    job.profile = event.profile
+    job.work_class = event.work_class
+    job.eta_ms = event.eta_ms
+    job.command = event.command
+    job.cwd = event.cwd
+    job.environment_id = event.environment_id
+    job.lease_id = event.lease_id
+    job.queue_sequence = sequence
+    # An explicit retry starts a fresh allowance of automatic ones.
+    job.retries_used = 0
+    job.withdrawn_in_a_row = 0
+    _clear_outcome(job)
+    state.identities[job.identity] = job.job
+    _remember_request(event, state)
+
+
+def _job_requeued(event: ev.JobRequeued, state: BrokerState, sequence: int) -> None:
+    job = _job(event.job, state)
+    _move(job, next_job_state(job.job, job.state, event.kind), state, sequence)
+    if event.consumed:
+        job.retries_used += 1
+        job.withdrawn_in_a_row = 0
+    else:
+        job.attempts_used -= 1
+        job.withdrawn_in_a_row += 1
+    job.attempt = None
+    job.device_uuids = ()
+    job.started_at_ms = None
+
+
+def _job_rejected(event: ev.JobRejected, state: BrokerState, sequence: int) -> None:
+    job = _job(event.job, state)
+    _move(job, next_job_state(job.job, job.state, event.kind), state, sequence)
+    job.ended_at_ms = event.at_ms
+    job.reject_code = event.code
+    job.reject_detail = event.detail
+    _drop_environment(state, job.environment_id)
+    if event.frees_identity:
+        state.identities.pop(job.identity, None)
+
+
+def _job_cancel_requested(event: ev.JobCancelRequested, state: BrokerState, sequence: int) -> None:
+    job = _job(event.job, state)
+    _move(job, next_job_state(job.job, job.state, event.kind), state, sequence)
+    job.cancel_reason = event.reason
+    job.cancel_grace_ms = event.grace_ms
+
+
+def _attempt_allocated(event: ev.AttemptAllocated, state: BrokerState, sequence: int) -> None:
+    job = _job(event.job, state)
+    new_state = next_job_state(job.job, job.state, event.kind)
+    if event.attempt in state.attempts:
+        raise IllegalTransition(event.attempt, "present", event.kind)
+    phase = next_attempt_phase(event.attempt, START, event.kind)
+    _move(job, new_state, state, sequence)
+    job.attempt_counter += 1
+    job.attempts_used += 1
+    job.attempt = event.attempt
+    job.device_uuids = event.device_uuids
+    _clear_outcome(job)
+    state.attempts[event.attempt] = Attempt(
+        attempt=event.attempt,
+        job=event.job,
+        device_uuids=event.device_uuids,
+        exclusive=event.exclusive,
+        memory_mib=event.memory_mib,
+        utilization_pct=event.utilization_pct,
+        phase=phase,
+        allocated_at_ms=event.at_ms,
+    )
+    for uuid in event.device_uuids:
+        state.device_holders.setdefault(uuid, set()).add(event.attempt)
+
+
+def _attempt_bound(event: ev.AttemptBound, state: BrokerState, sequence: int) -> None:
+    attempt = _advance(event.attempt, event.kind, state, sequence)
+    attempt.shim = event.shim
+
+
+def _attempt_launched(event: ev.AttemptLaunched, state: BrokerState, sequence: int) -> None:
+    attempt = _advance(event.attempt, event.kind, state, sequence)
+    attempt.leader = event.leader
+    attempt.launched_at_ms = event.at_ms
+    state.jobs[attempt.job].started_at_ms = event.at_ms
+
+
+def _attempt_exited(event: ev.AttemptExited, state: BrokerState, sequence: int) -> None:
+    attempt = _advance(event.attempt, event.kind, state, sequence)
+    attempt.outcome = event.outcome
+    attempt.exit_code = event.exit_code
+    attempt.signal = event.signal
+    attempt.errno = event.errno
+    attempt.detail = event.detail
+    attempt.survivors = event.survivors
+
+
+def _attempt_stuck(event: ev.AttemptStuck, state: BrokerState, sequence: int) -> None:
+    attempt = _advance(event.attempt, event.kind, state, sequence)
+    attempt.stuck_pids = event.pids
+
+
+def _allocation_released(event: ev.AllocationReleased, state: BrokerState, sequence: int) -> None:
+    attempt = _advance(event.attempt, event.kind, state, sequence)
+    for uuid in attempt.device_uuids:
+        holders = state.device_holders[uuid]
+        holders.discard(event.attempt)
+        if not holders:
+            del state.device_holders[uuid]
+    del state.attempts[event.attempt]
+
+
+def _job_finished(event: ev.JobFinished, state: BrokerState, sequence: int) -> None:
+    job = _job(event.job, state)
+    _move(job, next_job_state(job.job, job.state, event.kind, event.state), state, sequence)
+    job.ended_at_ms = event.at_ms
+    job.exit_code = event.exit_code
+    job.signal = event.signal
+    job.failure_category = event.failure_category
+    job.failure_signature = event.failure_signature
+    _drop_environment(state, job.environment_id)
+
+
+def _admission_closed(event: ev.AdmissionClosed, state: BrokerState, sequence: int) -> None:
+    state.closed_reason = event.reason
+
+
+def _admission_opened(event: ev.AdmissionOpened, state: BrokerState, sequence: int) -> None:
+    state.closed_reason = None
+
+
+def _job(name: str, state: BrokerState) -> Job:
+    job = state.jobs.get(name)
+    if job is None:
+        raise IllegalTransition(name, START, "any event but job_queued")
+    return job
+
+
+def _move(job: Job, new_state: str, state: BrokerState, sequence: int) -> None:
+    state.counts[job.state] -= 1
+    state.counts[new_state] += 1
+    job.state = new_state
+    job.version = sequence
+
+
+def _advance(name: str, kind: str, state: BrokerState, sequence: int) -> Attempt:
+    attempt = state.attempts.get(name)
+    if attempt is None:
+        raise IllegalTransition(name, START, kind)
+    attempt.phase = next_attempt_phase(name, attempt.phase, kind)
+    state.jobs[attempt.job].version = sequence
+    return attempt
+
+
+def _clear_outcome(job: Job) -> None:
+    job.started_at_ms = None
+    job.ended_at_ms = None
+    job.exit_code = None
+    job.signal = None
+    job.failure_category = None
+    job.failure_signature = None
+    job.cancel_reason = None
+    job.reject_code = None
+    job.reject_detail = None
+
+
+def _use_environment(state: BrokerState, environment_id: str) -> None:
+    recorded = state.environments.get(environment_id)
+    if recorded is None:
+        raise IllegalTransition(f"environment {environment_id[:12]}", START, "use by a job")
+    if recorded.users == 0:
+        state.idle_environments -= 1
+    recorded.users += 1
+    state.environments.move_to_end(environment_id)
+
+
+def _drop_environment(state: BrokerState, environment_id: str) -> None:
+    """One job less needs it. A few unused ones are kept, so that a run of short jobs with one
+    environment does not write it again for each."""
+    recorded = state.environments[environment_id]
+    recorded.users -= 1
+    if recorded.users:
+        return
+    state.idle_environments += 1
+    if state.idle_environments > IDLE_ENVIRONMENTS_KEPT:
+        oldest = next(key for key, value in state.environments.items() if value.users == 0)
+        del state.environments[oldest]
+        state.idle_environments -= 1
+
+
+def _remember_request(event: ev.JobQueued | ev.JobRetried, state: BrokerState) -> None:
+    if event.request_id is None or event.request_digest is None:
+        return
+    record = state.requests.get(event.request_id)
+    if record is None:
+        record = state.requests[event.request_id] = RequestRecord(event.request_digest)
+        if len(state.requests) > limits.REQUEST_IDS_KEPT:
+            state.requests.popitem(last=False)
+    record.jobs[event.request_index] = event.job
+
+
+_APPLY: dict[type, Callable[[Any, BrokerState, int], None]] = {
+    ev.BrokerStarted: _broker_started,
+    ev.PolicyAdopted: _policy_adopted,
+    ev.EnvironmentRecorded: _environment_recorded,
+    ev.JobQueued: _job_queued,
+    ev.JobRetried: _job_retried,
+    ev.JobRequeued: _job_requeued,
+    ev.JobRejected: _job_rejected,
+    ev.JobCancelRequested: _job_cancel_requested,
+    ev.AttemptAllocated: _attempt_allocated,
+    ev.AttemptBound: _attempt_bound,
+    ev.AttemptLaunched: _attempt_launched,
+    ev.AttemptExited: _attempt_exited,
+    ev.AttemptStuck: _attempt_stuck,
+    ev.AllocationReleased: _allocation_released,
+    ev.JobFinished: _job_finished,
+    ev.AdmissionClosed: _admission_closed,
+    ev.AdmissionOpened: _admission_opened,
+}

@@ -1,0 +1,77 @@
+"""Start what may start: ask the registry to commit a placement for one waiting job after another.
+
+Once a turn. A lane whose head is blocked is passed over; the others go on. Source: design 3 ("Plan
+and apply across runs"), seed 000 (queue order, exploration reserve).
+"""
+
+from __future__ import annotations
+
+from ..protocol.claims import Envelope, Reserve
+from ..protocol.ids import attempt_id
+from .admission import lane_gates, run_gates
+from .credentials import missing_credentials
+from .queue import Lane
+from .soft import Plan
+from .state import Job
+from .turn import Turn
+
+
+def plan(turn: Turn) -> None:
+    """Reserve for every waiting job that passes all gates, in queue order."""
+    soft, state = turn.soft, turn.state
+    blocked: set[Lane] = set()
+    while soft.queue and not run_gates(state, soft).blockers:
+        chosen = _next(turn, blocked)
+        if chosen is None:
+            return
+        job, envelope = chosen
+        soft.queue.remove(job.job)
+        if _lacks_credentials(turn, job):
+            continue
+        attempt = attempt_id(job.job, job.attempt_counter + 1)
+        request_id = turn.claim(
+            Reserve(run_key=soft.run_key, epoch=state.epoch, attempt=attempt, envelope=envelope),
+            "reserve",
+            attempt,
+        )
+        soft.plans[attempt] = Plan(job.job, attempt, envelope, request_id)
+        for uuid in envelope.device_uuids:
+            soft.planned_devices[uuid] = attempt
+
+
+def _next(turn: Turn, blocked: set[Lane]) -> tuple[Job, Envelope] | None:
+    state, soft = turn.state, turn.soft
+    reserve = state.policy.exploration_reserve
+    for lane, name in soft.queue.heads(non_mature_first=reserve > soft.active_non_mature):
+        if lane in blocked:
+            continue
+        gates = lane_gates(state.policy.profiles.get(lane[1]), state, soft)
+        if gates.envelope is None:
+            blocked.add(lane)
+            continue
+        return state.jobs[name], gates.envelope
+    return None
+
+
+def _lacks_credentials(turn: Turn, job: Job) -> bool:
+    """Set a job aside whose secrets are not in memory (they do not survive a restart)."""
+    stored = turn.state.environments[job.environment_id].variables
+    if not missing_credentials(stored, turn.soft.vault.get(job.job)):
+        return False
+    turn.soft.lacking_credentials[job.job] = None
+    turn.soft.touched[job.job] = None
+    return True
+
+
+def drop_plan(turn: Turn, attempt: str, put_back: bool) -> Plan | None:
+    """A plan is over. Put its job back in its place, if asked and if it still waits."""
+    soft = turn.soft
+    found = soft.plans.pop(attempt, None)
+    if found is None:
+        return None
+    for uuid in found.envelope.device_uuids:
+        soft.planned_devices.pop(uuid, None)
+    job = turn.state.jobs.get(found.job)
+    if put_back and job is not None and job.state == "queued":
+        soft.queue.put(job)
+    return found

@@ -1,0 +1,248 @@
+"""The broker's side of the claim registry: register, reserve, bind, release, and compare notes.
+
+Every request is safe to repeat. After any interruption the run registers again and says which
+attempts hold allocations; the registry drops the rest, and what it lacks is reserved and bound
+again before anything new is planned.
+"""
+
+from __future__ import annotations
+
+from ..protocol import claims
+from ..protocol import events as ev
+from ..protocol.claims import Envelope
+from ..protocol.orders import AbandonAttempt, ReleaseAttempt, SpawnAttempt
+from . import credentials
+from .admission import concurrency_limit
+from .commands import RegistrySaid
+from .plan import drop_plan
+from .state import Attempt, Job
+from .turn import Turn
+
+
+def connected(turn: Turn) -> None:
+    """The link is up: register, and forget what was asked over the old one."""
+    soft, state = turn.soft, turn.state
+    _forget_requests(turn)
+    if soft.broker is None:
+        return
+    run = claims.RunRow(
+        run_key=soft.run_key,
+        run_id=state.run_id,
+        run_dir=soft.run_dir,
+        user=soft.user,
+        broker=soft.broker,
+        epoch=state.epoch,
+        running=len(state.attempts),
+        queued=state.counts["queued"],
+        limit=concurrency_limit(state),
+    )
+    turn.claim(claims.RegisterRun(run=run, attempts=tuple(sorted(state.attempts))), "register")
+
+
+def lost(turn: Turn) -> None:
+    """The link is down: nothing new is planned until the run is registered again."""
+    _forget_requests(turn)
+    turn.soft.warnings["registry"] = "the host's claim registry does not answer"
+
+
+def _forget_requests(turn: Turn) -> None:
+    soft = turn.soft
+    soft.registry_ready = False
+    soft.registry_requests.clear()
+    for attempt in list(soft.plans):
+        drop_plan(turn, attempt, put_back=True)
+
+
+def said(turn: Turn, command: RegistrySaid) -> None:
+    """An answer, or a pushed view."""
+    reply = command.reply
+    if isinstance(reply, claims.HostView):
+        _take_view(turn, reply)
+        return
+    if command.request_id is None:
+        return
+    asked = turn.soft.registry_requests.pop(command.request_id, None)
+    if asked is None:
+        turn.soft.count("registry_late_answers")
+        return
+    what, attempt = asked
+    if isinstance(reply, claims.Denied):
+        _denied(turn, what, attempt, reply)
+    elif isinstance(reply, claims.Registered):
+        _registered(turn, reply)
+    elif what == "reserve":
+        _reserved(turn, attempt)
+    elif what == "bind":
+        _bound(turn, attempt)
+
+
+def _take_view(turn: Turn, view: claims.HostView) -> None:
+    soft = turn.soft
+    if soft.host_view is not None and view.version < soft.host_view.version:
+        return
+    soft.host_view = view
+    soft.foreign_devices = {
+        uuid: row.run_key
+        for row in view.allocations
+        if row.run_key != soft.run_key
+        for uuid in row.envelope.device_uuids
+    }
+
+
+def _registered(turn: Turn, reply: claims.Registered) -> None:
+    soft, state = turn.soft, turn.state
+    # A new registry counts its versions from its own ledger; its first view always holds.
+    soft.host_view = None
+    _take_view(turn, reply.view)
+    soft.registry_ready = True
+    soft.warnings.pop("registry", None)
+    rows = {row.attempt: row for row in reply.view.allocations if row.run_key == soft.run_key}
+    for attempt in state.attempts.values():
+        row = rows.get(attempt.attempt)
+        if row is None:
+            _claim_again(turn, attempt)
+        elif attempt.shim is not None and row.bound is None:
+            bind(turn, attempt)
+        elif attempt.phase == "bound":
+            _bound(turn, attempt.attempt)
+
+
+def _claim_again(turn: Turn, attempt: Attempt) -> None:
+    turn.claim(
+        claims.Reserve(
+            run_key=turn.soft.run_key,
+            epoch=turn.state.epoch,
+            attempt=attempt.attempt,
+            envelope=Envelope(
+                device_uuids=attempt.device_uuids,
+                exclusive=attempt.exclusive,
+                memory_mib=attempt.memory_mib,
+                utilization_pct=attempt.utilization_pct,
+            ),
+        ),
+        "reserve_again",
+        attempt.attempt,
+    )
+    if attempt.shim is not None:
+        bind(turn, attempt)
+
+
+def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
+    soft = turn.soft
+    soft.count(f"registry_denied_{reply.code}")
+    if reply.view is not None:
+        _take_view(turn, reply.view)
+    if what == "reserve":
+        drop_plan(turn, attempt, put_back=True)
+    if reply.code == "unknown_run":
+        connected(turn)
+    elif what in ("reserve_again", "bind", "register"):
+        soft.warnings[f"registry {attempt or what}"] = f"the registry said: {reply.detail}"
+
+
+def _reserved(turn: Turn, attempt: str) -> None:
+    found = drop_plan(turn, attempt, put_back=False)
+    job = turn.state.jobs.get(found.job) if found is not None else None
+    if found is None or job is None or job.state != "queued" or turn.state.closed_reason:
+        if job is not None and job.state == "queued":
+            turn.soft.queue.put(job)
+        release(turn, attempt)
+        return
+    turn.record(
+        ev.AttemptAllocated(
+            at_ms=turn.stamp.at_ms,
+            job=job.job,
+            attempt=attempt,
+            device_uuids=found.envelope.device_uuids,
+            exclusive=found.envelope.exclusive,
+            memory_mib=found.envelope.memory_mib,
+            utilization_pct=found.envelope.utilization_pct,
+        )
+    )
+    if job.work_class != "mature":
+        turn.soft.active_non_mature += 1
+    spawn(turn, job, turn.state.attempts[attempt])
+
+
+def spawn(turn: Turn, job: Job, attempt: Attempt) -> None:
+    """Order the attempt up to its barrier."""
+    secrets = turn.secrets_of(job.job)
+    stored = turn.state.environments[job.environment_id].variables
+    environment = credentials.restore_environment(stored, secrets)
+    command = credentials.restore_command(job.command, secrets)
+    if environment is None or command is None:
+        # The secrets went while the registry was asked: the attempt is withdrawn unrun.
+        turn.order(AbandonAttempt(attempt=attempt.attempt))
+        return
+    uuids = ",".join(attempt.device_uuids)
+    run_dir = turn.soft.run_dir
+    environment.update(
+        PRAXIST_RUN_DIR=run_dir,
+        PRAXIST_PEER_ID=job.peer,
+        PRAXIST_EXPERIMENT_ID=job.job,
+        PRAXIST_EXPERIMENT_ATTEMPT_ID=attempt.attempt,
+        PRAXIST_EXPERIMENT_ATTEMPT_DIR=f"{run_dir}/resource_scheduler/attempts/{attempt.attempt}",
+        PRAXIST_RESOURCE_PROFILE=job.profile,
+        PRAXIST_ASSIGNED_GPU_UUIDS=uuids,
+        CUDA_VISIBLE_DEVICES=uuids,
+        NVIDIA_VISIBLE_DEVICES=uuids,
+    )
+    turn.order(
+        SpawnAttempt(attempt=attempt.attempt, command=command, cwd=job.cwd, environment=environment)
+    )
+
+
+def bind(turn: Turn, attempt: Attempt) -> None:
+    """Tell the registry which process proves the allocation."""
+    if attempt.shim is None:
+        return
+    turn.claim(
+        claims.Bind(
+            run_key=turn.soft.run_key,
+            epoch=turn.state.epoch,
+            attempt=attempt.attempt,
+            shim=attempt.shim,
+        ),
+        "bind",
+        attempt.attempt,
+    )
+
+
+def _bound(turn: Turn, name: str) -> None:
+    """Both ledgers know the shim: GO, unless the attempt is not wanted any more."""
+    attempt = turn.state.attempts.get(name)
+    if attempt is None or attempt.phase != "bound":
+        return
+    job = turn.state.jobs[attempt.job]
+    if job.cancel_reason is not None:
+        turn.order(AbandonAttempt(attempt=name))
+        return
+    turn.soft.released.add(name)
+    turn.order(ReleaseAttempt(attempt=name))
+
+
+def release(turn: Turn, attempt: str) -> None:
+    """The attempt's tree is gone, or it never came to be. Lost messages are made good when the
+    run registers again."""
+    if turn.soft.registry_ready:
+        turn.claim(
+            claims.Release(run_key=turn.soft.run_key, epoch=turn.state.epoch, attempt=attempt),
+            "release",
+            attempt,
+        )
+
+
+def report_load(turn: Turn) -> None:
+    """Counts for the host view, when they changed."""
+    soft, state = turn.soft, turn.state
+    load = (len(state.attempts), state.counts["queued"], concurrency_limit(state))
+    if not soft.registry_ready or load == soft.load_reported:
+        return
+    soft.load_reported = load
+    turn.claim(
+        claims.ReportLoad(
+            run_key=soft.run_key, epoch=state.epoch, running=load[0], queued=load[1],
+            limit=load[2],
+        ),
+        "load",
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+"""What follows from the way an attempt ended. Only exit 75 is retried by itself.
+
+Sources: seed 000 "Submission" (exit 75, infrastructure_retries); design 5 (a program that cannot be
+executed is a permanent failure; an unknown end is never success).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..protocol.events import FailureCategory
+
+EXIT_TEMPORARY = 75
+WITHDRAWN_IN_A_ROW_MAX = 5
+"""An attempt that never ran costs no retry; this many in a row mean that the host is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDecision:
+    """Either another attempt, or the job's end."""
+
+    again: bool
+    reason: Literal["exit_75", "never_ran", "spawn_failed"] | None = None
+    consumed: bool = False
+    state: Literal["completed", "failed", "drained_unknown"] | None = None
+    category: FailureCategory | None = None
+
+
+def decide_retry(
+    *,
+    outcome: str,
+    exit_code: int | None,
+    permanent: bool,
+    retries_used: int,
+    retries_allowed: int,
+    withdrawn_in_a_row: int,
+    ending: bool,
+) -> RetryDecision:
+    """The consequence of an attempt's end.
+
+    `ending` says that the job was cancelled or the run is stopping: then nothing is tried again.
+    """
+    if outcome == "unknown":
+        return RetryDecision(False, state="drained_unknown")
+    if outcome == "never_ran":
+        if ending:
+            return RetryDecision(False, state="failed", category="interrupted")
+        if withdrawn_in_a_row + 1 >= WITHDRAWN_IN_A_ROW_MAX:
+            return RetryDecision(False, state="failed", category="infrastructure")
+        return RetryDecision(True, reason="never_ran", consumed=False)
+    if outcome == "exec_failed" or (outcome == "spawn_failed" and permanent):
+        return RetryDecision(False, state="failed", category="environment")
+    if outcome == "exited" and exit_code == 0:
+        return RetryDecision(False, state="completed")
+    temporary = outcome == "spawn_failed" or exit_code == EXIT_TEMPORARY
+    if temporary and not ending and retries_used < retries_allowed:
+        reason: Literal["exit_75", "spawn_failed"] = (
+            "spawn_failed" if outcome == "spawn_failed" else "exit_75"
+        )
+        return RetryDecision(True, reason=reason, consumed=True)
+    category: FailureCategory | None = None
+    if ending:
+        category = "interrupted"
+    elif temporary:
+        category = "infrastructure"
+    return RetryDecision(False, state="failed", category=category)

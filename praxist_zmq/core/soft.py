@@ -1,0 +1,99 @@
+"""What the broker knows but does not keep: samples, connections, secrets, plans under way.
+
+A restart empties it. Nothing starts before it is filled again: the launcher must have said which
+attempts it has in hand, and the registry must have the run.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..protocol.claims import Envelope, HostView
+from ..protocol.events import SecretDigest
+from ..protocol.process import ProcessIdentity
+from ..protocol.reports import HostSampled, ProcessesSeen
+from ..protocol.text import OsText
+from .queue import Queue
+
+EVENTS_KEPT = 20_000
+ENVIRONMENT_CACHE = 128
+WATCHERS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Plan:
+    """A placement that the registry was asked to commit."""
+
+    job: str
+    attempt: str
+    envelope: Envelope
+    request_id: str
+
+
+@dataclass(slots=True)
+class Watcher:
+    """A client that waits for a job to change or to end."""
+
+    address: Any
+    request_id: str
+    after_version: int
+    until: str
+
+
+@dataclass(slots=True)
+class PreparedEnvironment:
+    """A submitted environment, taken apart once for all submissions that share it."""
+
+    environment_id: str
+    stored: dict[str, OsText | SecretDigest]
+    secrets: dict[str, OsText]
+    exec_bytes: int
+
+
+@dataclass(slots=True)
+class SoftState:
+    """All of it."""
+
+    run_dir: str = ""
+    run_key: str = ""
+    user: str = ""
+    broker: ProcessIdentity | None = None
+    credentials_key: bytes = b""
+    queue: Queue = field(default_factory=Queue)
+    lacking_credentials: dict[str, None] = field(default_factory=dict)
+    vault: dict[str, dict[str, OsText]] = field(default_factory=dict)
+    environments: OrderedDict[int, tuple[dict[str, OsText], PreparedEnvironment]] = field(
+        default_factory=OrderedDict
+    )
+    launcher_address: Any = None
+    launcher_ready: bool = False
+    released: set[str] = field(default_factory=set)
+    registry_ready: bool = False
+    registry_requests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    registry_counter: int = 0
+    plans: dict[str, Plan] = field(default_factory=dict)
+    planned_devices: dict[str, str] = field(default_factory=dict)
+    host_view: HostView | None = None
+    foreign_devices: dict[str, str] = field(default_factory=dict)
+    sample: HostSampled | None = None
+    processes: ProcessesSeen | None = None
+    watchers: dict[str, dict[str, Watcher]] = field(default_factory=dict)
+    watcher_count: int = 0
+    touched: dict[str, None] = field(default_factory=dict)
+    history: deque[tuple[int, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    unpublished: list[tuple[int, Any]] = field(default_factory=list)
+    published_at_ms: int = 0
+    load_reported: tuple[int, int, int] | None = None
+    held: bool = False
+    stopping: bool = False
+    low_space: bool = False
+    ledger_bytes: int = 0
+    active_non_mature: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+
+    def count(self, name: str) -> None:
+        """One more of something that status tells."""
+        self.counters[name] = self.counters.get(name, 0) + 1

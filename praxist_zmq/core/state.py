@@ -1,0 +1,125 @@
+"""The broker's durable state: exactly what replaying the ledger gives.
+
+Changed in place, and only by `core.evolve.apply` (a copy of every job per event would not be
+affordable). What is measured or connected right now is not here but in `core.soft`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from ..protocol.events import SecretDigest, StoredCommand
+from ..protocol.policy import SchedulerPolicy, WorkClass
+from ..protocol.process import ProcessIdentity
+from ..protocol.text import OsText
+
+JOB_STATES = ("queued", "running", "completed", "failed", "rejected", "drained_unknown")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try of a job, from its allocation to its release."""
+
+    attempt: str
+    job: str
+    device_uuids: tuple[str, ...]
+    exclusive: bool
+    memory_mib: int | None
+    utilization_pct: float | None
+    phase: str
+    allocated_at_ms: int
+    shim: ProcessIdentity | None = None
+    leader: ProcessIdentity | None = None
+    launched_at_ms: int | None = None
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    errno: int | None = None
+    detail: str = ""
+    survivors: int = 0
+    stuck_pids: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Job:
+    """One scientific experiment with one identity."""
+
+    job: str
+    number: int
+    job_id: str
+    identity: str
+    tag: str
+    peer: str
+    generation: int
+    profile: str
+    work_class: WorkClass
+    eta_ms: int | None
+    command: StoredCommand
+    cwd: OsText
+    environment_id: str
+    lease_id: str | None
+    uid: int | None
+    state: str
+    submitted_at_ms: int
+    queue_sequence: int
+    version: int
+    attempt_counter: int = 0
+    attempts_used: int = 0
+    retries_used: int = 0
+    withdrawn_in_a_row: int = 0
+    attempt: str | None = None
+    device_uuids: tuple[str, ...] = ()
+    started_at_ms: int | None = None
+    ended_at_ms: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    failure_category: str | None = None
+    failure_signature: str | None = None
+    cancel_reason: str | None = None
+    cancel_grace_ms: int = 0
+    reject_code: str | None = None
+    reject_detail: str | None = None
+
+
+@dataclass(slots=True)
+class RecordedEnvironment:
+    """An environment and the number of jobs that may still need it."""
+
+    variables: dict[str, OsText | SecretDigest]
+    users: int = 0
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """What a request id stood for, so that it is answered the same when it comes again."""
+
+    digest: str
+    jobs: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BrokerState:
+    """All of it."""
+
+    run_id: str = ""
+    epoch: int = 0
+    boot_id: str = ""
+    last_sequence: int = 0
+    policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
+    generation: int = 0
+    closed_reason: str | None = None
+    jobs: dict[str, Job] = field(default_factory=dict)
+    identities: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    device_holders: dict[str, set[str]] = field(default_factory=dict)
+    environments: OrderedDict[str, RecordedEnvironment] = field(default_factory=OrderedDict)
+    idle_environments: int = 0
+    requests: OrderedDict[str, RequestRecord] = field(default_factory=OrderedDict)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JOB_STATES, 0))
+    last_job_number: int = 0
+
+    def live_attempt(self, job: Job) -> Attempt | None:
+        """The attempt that holds an allocation for `job`, if any."""
+        return self.attempts.get(job.attempt) if job.attempt is not None else None

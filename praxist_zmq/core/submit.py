@@ -1,0 +1,344 @@
+"""One submission: join, refuse, or accept.
+
+The order of the tests is part of the contract: a repeated request is answered from memory, then
+what is wrong with the request itself, then duplicates, then whether the run takes work at all.
+Sources: seed 000 "Submission"; design 2 (promise 2) and 5 ("Joining is told").
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..errors import PraxistError
+from ..protocol import events as ev
+from ..protocol.events import StoredCommand
+from ..protocol.ids import job_id
+from ..protocol.replies import Refusal, Submitted, Verdict
+from ..protocol.requests import SubmitJob
+from ..protocol.text import OsText
+from . import credentials
+from .commands import ClientRequest
+from .exec_limits import check_command, check_environment
+from .identity import identity_of, long_job_id
+from .placement import never_fits
+from .soft import ENVIRONMENT_CACHE, PreparedEnvironment, SoftState
+from .state import Job
+from .turn import Refused, Turn, refusal_of
+from .views import Viewer
+
+ProfileSource = Literal["named", "default", "stored"]
+
+
+def submit(
+    turn: Turn, request: ClientRequest, submission: SubmitJob, index: int = 0
+) -> Submitted | Refusal:
+    """The answer to one submission."""
+    try:
+        return _submit(turn, request, submission, index)
+    except PraxistError as error:
+        turn.soft.count(f"refused_{error.code}")
+        return refusal_of(error)
+
+
+def _submit(
+    turn: Turn, request: ClientRequest, submission: SubmitJob, index: int
+) -> Submitted | Refusal:
+    source: ProfileSource = "default" if submission.profile is None else "named"
+    repeated = _answered_before(turn, request, index)
+    if repeated is not None:
+        return _accepted(turn, repeated, "queued", True, source, ())
+    profile = _profile(turn, submission)
+    prepared = prepare_environment(turn.soft, submission.environment)
+    check_command(submission.command, submission.cwd, prepared.exec_bytes)
+    command = credentials.store_command(submission.command, prepared.secrets)
+    generation = turn.state.generation if submission.generation is None else submission.generation
+    identity = identity_of(turn.state.run_id, generation, submission.tag)
+    wish = _Wish(submission, profile, command, prepared, generation, identity, source)
+    existing = turn.state.identities.get(identity)
+    if existing is not None:
+        return _duplicate(turn, request, turn.state.jobs[existing], wish, index)
+    if submission.retry_terminal:
+        raise Refused("retry_without_job", f"no job has the tag {submission.tag!r}")
+    _check_open(turn, profile)
+    if submission.dry_run:
+        return _would_queue(turn, wish)
+    _record_environment(turn, prepared)
+    number = turn.state.last_job_number + 1
+    name = job_id(number)
+    _keep_secrets(turn.soft, name, prepared)
+    turn.record(
+        ev.JobQueued(
+            at_ms=turn.stamp.at_ms,
+            job=name,
+            job_id=long_job_id(identity, number),
+            identity=identity,
+            tag=submission.tag,
+            peer=submission.peer,
+            generation=generation,
+            profile=profile,
+            work_class=submission.work_class,
+            eta_ms=_eta_ms(submission),
+            command=command,
+            cwd=submission.cwd,
+            environment_id=prepared.environment_id,
+            lease_id=submission.lease_id,
+            request_id=request.request_id,
+            request_digest=request.digest,
+            request_index=index,
+            uid=request.uid,
+        )
+    )
+    job = turn.state.jobs[name]
+    turn.soft.queue.put(job)
+    return _accepted(turn, job, "queued", True, source, ())
+
+
+class _Wish:
+    """A submission after its own validation, before it meets what is there."""
+
+    __slots__ = ("command", "generation", "identity", "prepared", "profile", "source", "submission")
+
+    def __init__(
+        self,
+        submission: SubmitJob,
+        profile: str,
+        command: StoredCommand,
+        prepared: PreparedEnvironment,
+        generation: int,
+        identity: str,
+        source: ProfileSource,
+    ) -> None:
+        self.submission = submission
+        self.profile = profile
+        self.command = command
+        self.prepared = prepared
+        self.generation = generation
+        self.identity = identity
+        self.source = source
+
+    def differences(self, job: Job, same_environment: bool) -> list[str]:
+        """What this request has other than the job that holds its identity."""
+        found = []
+        if self.command != job.command:
+            found.append("command")
+        if self.profile != job.profile:
+            found.append("profile")
+        if self.submission.work_class != job.work_class:
+            found.append("work class")
+        if self.submission.cwd != job.cwd:
+            found.append("working directory")
+        if _eta_ms(self.submission) != job.eta_ms:
+            found.append("ETA")
+        if not same_environment:
+            found.append("environment")
+        return found
+
+
+def _answered_before(turn: Turn, request: ClientRequest, index: int) -> Job | None:
+    record = turn.state.requests.get(request.request_id)
+    if record is None:
+        return None
+    if record.digest != request.digest:
+        raise Refused(
+            "request_id_conflict", f"request id {request.request_id} came with another body before"
+        )
+    name = record.jobs.get(index)
+    return turn.state.jobs.get(name) if name is not None else None
+
+
+def _profile(turn: Turn, submission: SubmitJob) -> str:
+    profiles = turn.state.policy.profiles
+    name = submission.profile
+    if name is None:
+        return turn.state.policy.default_profile
+    if name not in profiles:
+        declared = ", ".join(sorted(profiles))
+        raise Refused(
+            "unknown_profile",
+            f"profile {name!r} is not declared; nothing was queued",
+            [f"declared: {declared}", "another device class is never chosen for you"],
+        )
+    return name
+
+
+def prepare_environment(soft: SoftState, environment: dict[str, OsText]) -> PreparedEnvironment:
+    """Take an environment apart, once for all submissions that share it."""
+    key = hash(tuple(environment.items()))
+    cached = soft.environments.get(key)
+    if cached is not None and cached[0] == environment:
+        soft.environments.move_to_end(key)
+        return cached[1]
+    exec_bytes = check_environment(environment)
+    stored, secrets = credentials.split_environment(soft.credentials_key, environment)
+    prepared = PreparedEnvironment(credentials.environment_id(stored), stored, secrets, exec_bytes)
+    soft.environments[key] = (environment, prepared)
+    if len(soft.environments) > ENVIRONMENT_CACHE:
+        soft.environments.popitem(last=False)
+    return prepared
+
+
+def _duplicate(
+    turn: Turn, request: ClientRequest, job: Job, wish: _Wish, index: int
+) -> Submitted | Refusal:
+    same = _same_environment(turn, job, wish)
+    differences = wish.differences(job, same)
+    if wish.submission.retry_terminal:
+        return _retry(turn, request, job, wish, differences, index)
+    if job.state in ("failed", "rejected"):
+        raise Refused(
+            "terminal_duplicate",
+            f"{job.job} already ended as {job.state} under this tag",
+            [f"read it: praxist-zmq logs {job.job}",
+             "after a repair: add --retry-terminal, keep this tag"],
+            Viewer(turn.state, turn.soft).job(job),
+        )  # fmt: skip
+    supply_credentials(turn.soft, job, wish.prepared, same)
+    notes = []
+    if job.peer != wish.submission.peer:
+        notes.append(f"sent by {job.peer}")
+    if differences and job.state != "completed":
+        notes.append(f"your {', '.join(differences)} differ from what was accepted")
+        notes.append("if this is other science, give it another tag")
+    verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
+    return _accepted(turn, job, verdict, False, wish.source, tuple(notes))
+
+
+def _same_environment(turn: Turn, job: Job, wish: _Wish) -> bool:
+    """Whether the environments agree, apart from the lease variable."""
+    if job.environment_id == wish.prepared.environment_id:
+        return True
+    recorded = turn.state.environments.get(job.environment_id)
+    if recorded is None:
+        return False
+    left = {k: v for k, v in recorded.variables.items() if k != credentials.LEASE_VARIABLE}
+    right = {k: v for k, v in wish.prepared.stored.items() if k != credentials.LEASE_VARIABLE}
+    return left == right
+
+
+def supply_credentials(
+    soft: SoftState, job: Job, prepared: PreparedEnvironment, same_environment: bool
+) -> None:
+    """The same request again brings back the secrets that a restart took."""
+    if job.job in soft.lacking_credentials and same_environment:
+        del soft.lacking_credentials[job.job]
+        soft.vault[job.job] = dict(prepared.secrets)
+        soft.queue.put(job)
+        soft.touched[job.job] = None
+
+
+def _retry(
+    turn: Turn, request: ClientRequest, job: Job, wish: _Wish, differences: list[str], index: int
+) -> Submitted | Refusal:
+    if job.state not in ("failed", "rejected"):
+        if differences or job.peer != wish.submission.peer:
+            raise Refused(
+                "retry_conflict",
+                f"{job.job} is {job.state}; a changed request cannot retry it",
+                job=Viewer(turn.state, turn.soft).job(job),
+            )
+        verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
+        return _accepted(turn, job, verdict, False, wish.source, ())
+    if job.peer != wish.submission.peer:
+        raise Refused("not_yours", f"{job.job} belongs to {job.peer}")
+    _check_open(turn, wish.profile)
+    if wish.submission.dry_run:
+        return _would_queue(turn, wish)
+    _record_environment(turn, wish.prepared)
+    _keep_secrets(turn.soft, job.job, wish.prepared)
+    turn.record(
+        ev.JobRetried(
+            at_ms=turn.stamp.at_ms,
+            job=job.job,
+            prior_state=job.state,  # type: ignore[arg-type]
+            profile=wish.profile,
+            work_class=wish.submission.work_class,
+            eta_ms=_eta_ms(wish.submission),
+            command=wish.command,
+            cwd=wish.submission.cwd,
+            environment_id=wish.prepared.environment_id,
+            lease_id=wish.submission.lease_id,
+            request_id=request.request_id,
+            request_digest=request.digest,
+            request_index=index,
+        )
+    )
+    turn.soft.queue.put(job)
+    return _accepted(turn, job, "retrying", True, wish.source, ())
+
+
+def _check_open(turn: Turn, profile: str) -> None:
+    if turn.state.closed_reason is not None:
+        raise Refused("admission_closed", turn.state.closed_reason)
+    if turn.soft.low_space:
+        raise Refused("no_space", "the ledger's disk has only its reserve left")
+    reason = never_fits(turn.state.policy.profiles[profile], turn.soft)
+    if reason is not None:
+        raise Refused("profile_unsatisfiable", f"profile {profile!r} {reason}")
+
+
+def _record_environment(turn: Turn, prepared: PreparedEnvironment) -> None:
+    if prepared.environment_id not in turn.state.environments:
+        turn.record(
+            ev.EnvironmentRecorded(
+                at_ms=turn.stamp.at_ms,
+                environment_id=prepared.environment_id,
+                variables=prepared.stored,
+            )
+        )
+
+
+def _keep_secrets(soft: SoftState, job: str, prepared: PreparedEnvironment) -> None:
+    soft.lacking_credentials.pop(job, None)
+    if prepared.secrets:
+        soft.vault[job] = dict(prepared.secrets)
+
+
+def _eta_ms(submission: SubmitJob) -> int | None:
+    return None if submission.eta_seconds is None else round(submission.eta_seconds * 1000)
+
+
+def _accepted(
+    turn: Turn,
+    job: Job,
+    verdict: Verdict,
+    new: bool,
+    source: ProfileSource,
+    notes: tuple[str, ...],
+) -> Submitted:
+    if verdict == "queued" and job.state == "running":
+        verdict = "started"
+    elif verdict == "queued" and job.state != "queued":
+        verdict = "done"
+    view = Viewer(turn.state, turn.soft).job(job)
+    return Submitted(verdict=verdict, new=new, profile_source=source, notes=notes, job=view)
+
+
+def _would_queue(turn: Turn, wish: _Wish) -> Submitted:
+    """What a real submission would be told now. Nothing is changed."""
+    sequence = turn.state.last_sequence + 1
+    number = turn.state.last_job_number + 1
+    ghost = Job(
+        job=job_id(number),
+        number=number,
+        job_id=long_job_id(wish.identity, number),
+        identity=wish.identity,
+        tag=wish.submission.tag,
+        peer=wish.submission.peer,
+        generation=wish.generation,
+        profile=wish.profile,
+        work_class=wish.submission.work_class,
+        eta_ms=_eta_ms(wish.submission),
+        command=wish.command,
+        cwd=wish.submission.cwd,
+        environment_id=wish.prepared.environment_id,
+        lease_id=wish.submission.lease_id,
+        uid=None,
+        state="queued",
+        submitted_at_ms=turn.stamp.at_ms,
+        queue_sequence=sequence,
+        version=sequence,
+    )
+    view = Viewer(turn.state, turn.soft).job(ghost)
+    return Submitted(
+        verdict="queued", new=False, profile_source=wish.source, notes=("dry run",), job=view
+    )

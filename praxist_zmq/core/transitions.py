@@ -1,0 +1,59 @@
+"""The life of a job and of an attempt, as tables. Everything about allowed order lives here.
+
+An event without a row is illegal: it raises and changes nothing. `docs/states.md` is drawn from
+these tables.
+"""
+
+from __future__ import annotations
+
+START = "none"
+
+JOB: dict[tuple[str, str], frozenset[str]] = {
+    (START, "job_queued"): frozenset({"queued"}),
+    ("queued", "attempt_allocated"): frozenset({"running"}),
+    ("queued", "job_rejected"): frozenset({"rejected"}),
+    ("running", "job_cancel_requested"): frozenset({"running"}),
+    ("running", "job_requeued"): frozenset({"queued"}),
+    ("running", "job_finished"): frozenset({"completed", "failed", "drained_unknown"}),
+    ("failed", "job_retried"): frozenset({"queued"}),
+    ("rejected", "job_retried"): frozenset({"queued"}),
+}
+"""(state, event kind) -> states it may lead to. An event that carries the state chooses."""
+
+ATTEMPT: dict[tuple[str, str], str] = {
+    (START, "attempt_allocated"): "allocated",
+    ("allocated", "attempt_bound"): "bound",
+    ("bound", "attempt_launched"): "running",
+    ("allocated", "attempt_exited"): "exited",
+    ("bound", "attempt_exited"): "exited",
+    ("running", "attempt_exited"): "exited",
+    ("allocated", "attempt_stuck"): "allocated",
+    ("bound", "attempt_stuck"): "bound",
+    ("running", "attempt_stuck"): "running",
+    ("exited", "attempt_stuck"): "exited",
+    ("exited", "allocation_released"): "released",
+}
+"""(phase, event kind) -> phase."""
+
+
+class IllegalTransition(Exception):
+    """An event that the tables do not allow: the ledger or the program is wrong."""
+
+    def __init__(self, subject: str, state: str, event: str) -> None:
+        super().__init__(f"{subject} is {state}; {event} is not allowed there")
+
+
+def next_job_state(job: str, state: str, event: str, wanted: str | None = None) -> str:
+    """The state after `event`. Raises IllegalTransition."""
+    allowed = JOB.get((state, event))
+    if allowed is None or (wanted is not None and wanted not in allowed):
+        raise IllegalTransition(job, state, event)
+    return wanted if wanted is not None else next(iter(allowed))
+
+
+def next_attempt_phase(attempt: str, phase: str, event: str) -> str:
+    """The phase after `event`. Raises IllegalTransition."""
+    try:
+        return ATTEMPT[(phase, event)]
+    except KeyError:
+        raise IllegalTransition(attempt, phase, event) from None

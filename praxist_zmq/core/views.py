@@ -1,0 +1,104 @@
+"""What readers are shown of a job. The command and the environment never are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ..protocol.views import Blocker, JobState, JobView
+from .admission import BlockerTable, coarse_reason, credential_blocker
+from .credentials import missing_credentials
+from .soft import SoftState
+from .state import Attempt, BrokerState, Job
+
+
+def rfc3339(at_ms: int | None) -> str | None:
+    """Milliseconds since 1970 as RFC 3339 in UTC."""
+    if at_ms is None:
+        return None
+    return timestamp(at_ms)
+
+
+def timestamp(at_ms: int) -> str:
+    """The same for a time that is known."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Viewer:
+    """Views at one moment; the blockers of a lane are worked out once."""
+
+    def __init__(self, state: BrokerState, soft: SoftState) -> None:
+        self._state = state
+        self._soft = soft
+        self._table = BlockerTable(state, soft)
+
+    def blockers(self, job: Job) -> tuple[Blocker, ...]:
+        """Why a job waits; empty when it does not."""
+        if job.state != "queued":
+            return ()
+        if job.job in self._soft.lacking_credentials:
+            stored = self._state.environments[job.environment_id].variables
+            names = missing_credentials(stored, self._soft.vault.get(job.job))
+            return (credential_blocker(names),)
+        return self._table.of(job)
+
+    def job(self, job: Job) -> JobView:
+        """The view of one job."""
+        attempt = self._state.live_attempt(job)
+        blockers = self.blockers(job)
+        leader = attempt.leader if attempt is not None and attempt.phase == "running" else None
+        state: JobState = job.state  # type: ignore[assignment]
+        if job.job in self._soft.lacking_credentials:
+            state = "waiting_for_credentials"
+        shown_attempt = job.attempt
+        return JobView(
+            job=job.job,
+            job_id=job.job_id,
+            run_id=self._state.run_id,
+            generation=job.generation,
+            tag=job.tag,
+            peer=job.peer,
+            profile=job.profile,
+            work_class=job.work_class,
+            state=state,
+            attempts=job.attempts_used,
+            attempt=shown_attempt,
+            pid=leader.pid if leader else None,
+            pgid=leader.pid if leader else None,
+            gpu_uuids=job.device_uuids,
+            exit_code=job.exit_code,
+            signal=job.signal,
+            submitted_at=timestamp(job.submitted_at_ms),
+            started_at=rfc3339(job.started_at_ms),
+            ended_at=rfc3339(job.ended_at_ms),
+            eta_seconds=None if job.eta_ms is None else job.eta_ms / 1000,
+            lease_id=job.lease_id,
+            blockers=blockers,
+            queue_blocked_reason=coarse_reason(blockers),
+            failure_category=job.failure_category,
+            failure_signature=job.failure_signature or job.reject_detail,
+            log_path=self.log_path(shown_attempt),
+            binding_status=None,
+            depends_on=(),
+            version=job.version,
+            note=_note(job, attempt),
+        )
+
+    def log_path(self, attempt: str | None) -> str | None:
+        """The log of an attempt."""
+        if attempt is None:
+            return None
+        return f"{self._soft.run_dir}/logs/experiments/{attempt}.log"
+
+
+def _note(job: Job, attempt: Attempt | None) -> str | None:
+    if attempt is not None and attempt.stuck_pids:
+        pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:8])
+        return f"unkillable: {pids}; its allocation stays held"
+    if attempt is not None and attempt.phase == "exited":
+        return f"the evaluator ended; {attempt.survivors or 'some'} descendants live on"
+    if job.state == "running" and job.cancel_reason is not None:
+        return f"ending: {job.cancel_reason}"
+    if job.cancel_reason is not None:
+        return f"cancelled: {job.cancel_reason}"
+    return None

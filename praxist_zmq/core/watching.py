@@ -1,0 +1,61 @@
+"""Clients that wait for a job: answered when it changes or ends, at the end of a turn."""
+
+from __future__ import annotations
+
+from ..protocol import requests as req
+from ..protocol.replies import JobReply
+from ..protocol.views import TERMINAL_STATES
+from .commands import ClientRequest
+from .selectors import select
+from .soft import WATCHERS_MAX, Watcher
+from .state import Job
+from .turn import Refused, Turn
+from .views import Viewer
+
+
+def watch(turn: Turn, command: ClientRequest, request: req.WatchJob) -> JobReply | None:
+    """The answer if it is due already; else the client is kept waiting and None is returned."""
+    job = select(turn.state, request.job)
+    watcher = Watcher(command.address, command.request_id, request.after_version, request.until)
+    if _due(job, watcher):
+        return JobReply(job=Viewer(turn.state, turn.soft).job(job))
+    soft = turn.soft
+    waiting = soft.watchers.setdefault(job.job, {})
+    if command.request_id not in waiting:
+        if soft.watcher_count >= WATCHERS_MAX:
+            raise Refused("busy", f"{soft.watcher_count} clients wait already")
+        soft.watcher_count += 1
+    # A resend on a new connection replaces the old address.
+    waiting[command.request_id] = watcher
+    return None
+
+
+def answer_watchers(turn: Turn) -> None:
+    """Answer everybody whose job changed in this turn."""
+    soft, state = turn.soft, turn.state
+    if not soft.touched:
+        return
+    viewer: Viewer | None = None
+    for name in soft.touched:
+        waiting = soft.watchers.get(name)
+        if not waiting:
+            continue
+        job = state.jobs[name]
+        due = [watcher for watcher in waiting.values() if _due(job, watcher)]
+        if not due:
+            continue
+        viewer = viewer or Viewer(state, soft)
+        reply = JobReply(job=viewer.job(job))
+        for watcher in due:
+            turn.send("client", reply, watcher.address, watcher.request_id)
+            del waiting[watcher.request_id]
+            soft.watcher_count -= 1
+        if not waiting:
+            del soft.watchers[name]
+    soft.touched.clear()
+
+
+def _due(job: Job, watcher: Watcher) -> bool:
+    if job.state in TERMINAL_STATES:
+        return True
+    return watcher.until == "change" and job.version > watcher.after_version
