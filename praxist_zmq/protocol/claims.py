@@ -142,7 +142,7 @@ class Denied(Frozen):
 
     kind: Literal["denied"] = "denied"
     attempt: AttemptId | None = Field(default=None, description="Attempt it was about")
-    code: str = Field(description="conflict, unknown_run, stale_epoch, malformed_request")
+    code: str = Field(description="conflict, unknown_run, stale_epoch, malformed_request, busy")
     detail: str = Field(description="In words")
     view: HostView | None = Field(default=None, description="Fresh view")
 
@@ -236,6 +236,7 @@ class ClaimSnapshot(Frozen):
     kind: Literal["claim_snapshot"] = "claim_snapshot"
     epoch: int = Field(description="Registry epoch")
     version: int = Field(description="View version")
+    boot_id: str = Field(default="", max_length=64, description="Boot of the last opening")
     runs: tuple[RunRow, ...] = Field(description="Runs")
     allocations: tuple[AllocationRow, ...] = Field(description="Allocations")
     extra: dict[str, Any] = Field(default_factory=dict, description="Reserved")

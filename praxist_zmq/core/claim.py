@@ -1,0 +1,395 @@
+"""The claim registry's decisions: which run may hold which device, and when a hold ends.
+
+It never reads a clock, a socket or /proc: the shell tells it that a process is proved gone, and
+it never trusts a run that lost its epoch. Source of the rules: design 2 (promises 5, 6, 7) and
+design 3 "plan and apply across runs".
+
+**Idempotence.** `RegisterRun`, `Reserve`, `Bind` and `Release` say what shall be, so sending one
+again gives the same answer. A copy that a broken connection delivers late, after the state moved
+on, must change nothing either: a request id that was granted before is answered from the state as
+it is now (`_remember`).
+
+**When a row ends.**
+- `Release` by the run's registered broker: its ledger says that the tree is gone.
+- A registered broker that does not list it in `RegisterRun`: at once when it is unbound, else when
+  its shim is proved absent. (A shim stays until its tree is gone. A run directory that was deleted
+  and made again lists nothing, and its experiments may still run.)
+- Its run is not registered (broker proved gone, or ended in order): a bound row when its shim is
+  proved absent; an unbound row after `ORPHAN_GRACE_MS`. Proof for the unbound one: a broker sends
+  GO only after its `Bind` was granted, and a run that is not registered can neither bind nor be
+  granted anything; so nothing of that attempt has run, and nothing can without a new `Reserve`.
+  The time is only courtesy to a broker that is being restarted.
+- The host booted since: nothing survived.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from ..protocol.claims import (
+    AllocationRow,
+    Bind,
+    ClaimBound,
+    ClaimReleased,
+    ClaimReserved,
+    ClaimSnapshot,
+    Denied,
+    DeregisterRun,
+    Granted,
+    HostView,
+    Registered,
+    RegisterRun,
+    RegistryOpened,
+    Release,
+    ReportLoad,
+    Reserve,
+    RunDeregistered,
+    RunRegistered,
+    RunRow,
+    ViewHost,
+)
+from .claim_state import ClaimState, RowKey, Watch, fits
+from .decision import Decision, Send, Stamp
+
+ORPHAN_GRACE_MS = 5_000
+"""How long an unbound row waits for the next broker of its run."""
+RUNS_MAX = 128
+ROWS_MAX = 4_096
+DEVICES_HELD_MAX = 8_192
+"""Bounds that keep a host view within one frame."""
+REQUESTS_REMEMBERED = 16_384
+"""Granted request ids kept; a late copy is older than this many requests only after minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCommand:
+    """A request of a broker or viewer, with the kernel's word on who sent it."""
+
+    address: Any
+    request_id: str
+    request: Any
+    uid: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryStarted:
+    """The shell holds the lock and has replayed the ledger, in this boot."""
+
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessesProvedAbsent:
+    """Shims that are proved gone; each names the identity that is gone, so none ends another."""
+
+    rows: tuple[Watch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersGone:
+    """Brokers that are proved gone."""
+
+    brokers: tuple[Watch, ...]
+
+
+class ClaimMachine:
+    """The registry as a pure machine (`core.decision.Machine`)."""
+
+    def __init__(self, snapshot: ClaimSnapshot | None = None) -> None:
+        self.state = ClaimState() if snapshot is None else ClaimState.restored(snapshot)
+        self._addresses: dict[str, Any] = {}
+        self._absent: set[RowKey] = set()
+        self._disowned: set[RowKey] = set()
+        self._orphan_due_ms: dict[str, int] = {}
+        self._granted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._pushed_version = self.state.version
+        self._orphans_may_exist = True
+
+    # -- the machine's contract ------------------------------------------------------------
+
+    def decide(self, command: Any, stamp: Stamp) -> Decision:
+        """Decide one command or fact."""
+        decision = Decision()
+        match command:
+            case ClaimCommand():
+                reply = self._answer(command, stamp, decision)
+                decision.outbox.append(
+                    Send("broker", reply, address=command.address, request_id=command.request_id)
+                )
+            case RegistryStarted():
+                self._open(command.boot_id, stamp, decision)
+            case ProcessesProvedAbsent():
+                for watch in command.rows:
+                    self._shim_absent(watch, stamp, decision)
+            case BrokersGone():
+                for watch in command.brokers:
+                    self._broker_gone(watch, stamp, decision)
+            case _:
+                raise TypeError(f"no rule for {type(command).__name__}")
+        return decision
+
+    def settle(self, stamp: Stamp) -> Decision:
+        """End holds that waited long enough; push the view once when rows changed."""
+        decision = Decision()
+        self._release_orphans(stamp, decision)
+        if self.state.version != self._pushed_version:
+            self._pushed_version = self.state.version
+            view = self.state.view()
+            decision.outbox.extend(
+                Send("broker", view, address=address) for address in self._addresses.values()
+            )
+        return decision
+
+    def apply(self, event: Any, sequence: int) -> None:
+        """Fold one event. Raises `ledger_damaged` for one that cannot follow the state."""
+        self.state.apply(event, sequence)
+        match event:
+            case RunRegistered():
+                self._orphan_due_ms.pop(event.run.run_key, None)
+            case RunDeregistered():
+                self._addresses.pop(event.run_key, None)
+                self._orphans_may_exist = True
+            case ClaimReleased():
+                self._absent.discard((event.run_key, event.attempt))
+                self._disowned.discard((event.run_key, event.attempt))
+
+    def wake_at_ms(self) -> int | None:
+        """When the next unbound row of an unregistered run may end."""
+        return min(self._orphan_due_ms.values(), default=None)
+
+    # -- for the shell ---------------------------------------------------------------------
+
+    def snapshot(self) -> ClaimSnapshot:
+        """The durable state."""
+        return self.state.snapshot()
+
+    @property
+    def idle(self) -> bool:
+        """No run is registered and nothing is held: the registry may end."""
+        return not self.state.runs and not self.state.rows
+
+    # -- requests --------------------------------------------------------------------------
+
+    def _answer(self, command: ClaimCommand, stamp: Stamp, decision: Decision) -> BaseModel:
+        request = command.request
+        if isinstance(request, ViewHost):
+            return self.state.view()
+        if isinstance(request, RegisterRun):
+            return self._register(command, request, stamp, decision)
+        refused = self._refuse_sender(request)
+        if refused is not None:
+            return refused
+        self._addresses[request.run_key] = command.address
+        seen = (request.run_key, command.request_id) in self._granted
+        match request:
+            case Reserve():
+                reply = self._reserve(request, seen, stamp, decision)
+            case Bind():
+                reply = self._bind(request, seen, stamp, decision)
+            case Release():
+                reply = self._release(request, seen, stamp, decision)
+            case ReportLoad():
+                self.state.set_load(request.run_key, request.running, request.queued, request.limit)
+                return self._grant()
+            case DeregisterRun():
+                reply = self._deregister(request, seen, stamp, decision)
+            case _:
+                raise TypeError(f"no rule for {type(request).__name__}")
+        if isinstance(reply, Granted):
+            self._remember(request.run_key, command.request_id)
+        return reply
+
+    def _refuse_sender(self, request: Any) -> Denied | None:
+        attempt = getattr(request, "attempt", None)
+        run = self.state.runs.get(request.run_key)
+        if run is None or request.epoch > run.epoch:
+            told = "not registered" if run is None else f"registered with epoch {run.epoch}"
+            return self._deny("unknown_run", f"the run is {told}; register it first", attempt)
+        if request.epoch < run.epoch:
+            return self._deny(
+                "stale_epoch", f"epoch {request.epoch} is over; {run.epoch} serves the run", attempt
+            )
+        return None
+
+    def _register(
+        self, command: ClaimCommand, request: RegisterRun, stamp: Stamp, decision: Decision
+    ) -> BaseModel:
+        run = request.run
+        old = self.state.runs.get(run.run_key)
+        if old is not None and run.epoch < old.epoch:
+            return self._deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
+        if old is None and len(self.state.runs) >= RUNS_MAX:
+            return self._deny("busy", f"{RUNS_MAX} runs are registered; that is the limit")
+        if (run.run_key, command.request_id) in self._granted:
+            if old is None or old.broker != run.broker:
+                return self._deny("stale_epoch", "this registration was replaced since")
+        else:
+            if old is None or not _same_registration(old, run):
+                self._emit(RunRegistered(at_ms=stamp.at_ms, run=run), decision)
+            else:
+                self.state.set_load(run.run_key, run.running, run.queued, run.limit)
+            self._disown(run.run_key, frozenset(request.attempts), stamp, decision)
+            self._remember(run.run_key, command.request_id)
+        self._addresses[run.run_key] = command.address
+        return Registered(registry_epoch=self.state.epoch, view=self.state.view())
+
+    def _disown(
+        self, run_key: str, attempts: frozenset[str], stamp: Stamp, decision: Decision
+    ) -> None:
+        for row in self.state.of_run(run_key):
+            key = (run_key, row.attempt)
+            if row.attempt in attempts:
+                self._disowned.discard(key)
+            elif row.bound is None:
+                self._end(key, "not_claimed_by_run", stamp, decision)
+            elif key in self._absent:
+                self._end(key, "proved_absent", stamp, decision)
+            else:
+                self._disowned.add(key)
+
+    def _reserve(
+        self, request: Reserve, seen: bool, stamp: Stamp, decision: Decision
+    ) -> Granted | Denied:
+        envelope, attempt = request.envelope, request.attempt
+        held = self.state.rows.get((request.run_key, attempt))
+        if held is not None:
+            if held.envelope == envelope:
+                return self._grant(attempt)
+            return self._deny("conflict", f"{attempt} holds another envelope", attempt)
+        if seen:
+            return self._deny("conflict", "this request was granted and has ended since", attempt)
+        devices = envelope.device_uuids
+        if len(set(devices)) != len(devices):
+            return self._deny("malformed_request", "a device is named twice", attempt)
+        if (
+            len(self.state.rows) >= ROWS_MAX
+            or self.state.devices_held + len(devices) > DEVICES_HELD_MAX
+        ):
+            return self._deny("busy", f"the registry holds {len(self.state.rows)} rows", attempt)
+        for device in devices:
+            if not fits(self.state.on_device(device), envelope):
+                return self._deny("conflict", f"device {device} is held", attempt)
+        row = AllocationRow(run_key=request.run_key, attempt=attempt, envelope=envelope, bound=None)
+        self._emit(ClaimReserved(at_ms=stamp.at_ms, row=row), decision)
+        return self._grant(attempt)
+
+    def _bind(
+        self, request: Bind, seen: bool, stamp: Stamp, decision: Decision
+    ) -> Granted | Denied:
+        attempt = request.attempt
+        row = self.state.rows.get((request.run_key, attempt))
+        if row is None:
+            return self._deny("conflict", f"{attempt} holds nothing; reserve first", attempt)
+        if row.bound == request.shim:
+            return self._grant(attempt)
+        if row.bound is not None:
+            return self._deny("conflict", f"{attempt} is bound to another process", attempt)
+        if seen:
+            return self._deny("conflict", "this request was granted and has ended since", attempt)
+        self._emit(
+            ClaimBound(
+                at_ms=stamp.at_ms, run_key=request.run_key, attempt=attempt, shim=request.shim
+            ),
+            decision,
+        )
+        return self._grant(attempt)
+
+    def _release(
+        self, request: Release, seen: bool, stamp: Stamp, decision: Decision
+    ) -> Granted | Denied:
+        key = (request.run_key, request.attempt)
+        if key in self.state.rows and not seen:
+            self._end(key, "released", stamp, decision)
+        return self._grant(request.attempt)
+
+    def _deregister(
+        self, request: DeregisterRun, seen: bool, stamp: Stamp, decision: Decision
+    ) -> Granted | Denied:
+        if not seen:
+            self._unregister(request.run_key, "ended", stamp, decision)
+        return self._grant()
+
+    # -- facts -----------------------------------------------------------------------------
+
+    def _open(self, boot_id: str, stamp: Stamp, decision: Decision) -> None:
+        rebooted = boot_id != self.state.boot_id
+        self._emit(
+            RegistryOpened(at_ms=stamp.at_ms, epoch=self.state.epoch + 1, boot_id=boot_id),
+            decision,
+        )
+        if not rebooted:
+            return
+        for run_key in list(self.state.runs):
+            self._unregister(run_key, "broker_gone", stamp, decision)
+        for key in list(self.state.rows):
+            self._end(key, "other_boot", stamp, decision)
+
+    def _shim_absent(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
+        if watch.attempt is None:
+            return
+        key = (watch.run_key, watch.attempt)
+        row = self.state.rows.get(key)
+        if row is None or row.bound != watch.identity:
+            return
+        self._absent.add(key)
+        if watch.run_key not in self.state.runs or key in self._disowned:
+            self._end(key, "proved_absent", stamp, decision)
+
+    def _broker_gone(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
+        run = self.state.runs.get(watch.run_key)
+        if run is not None and run.broker == watch.identity:
+            self._unregister(watch.run_key, "broker_gone", stamp, decision)
+
+    def _unregister(self, run_key: str, reason: Any, stamp: Stamp, decision: Decision) -> None:
+        self._emit(RunDeregistered(at_ms=stamp.at_ms, run_key=run_key, reason=reason), decision)
+        for row in self.state.of_run(run_key):
+            if (run_key, row.attempt) in self._absent:
+                self._end((run_key, row.attempt), "proved_absent", stamp, decision)
+
+    def _release_orphans(self, stamp: Stamp, decision: Decision) -> None:
+        if self._orphans_may_exist:
+            self._orphans_may_exist = False
+            for run_key in self.state.by_run:
+                if run_key not in self.state.runs and run_key not in self._orphan_due_ms:
+                    self._orphan_due_ms[run_key] = stamp.mono_ms + ORPHAN_GRACE_MS
+        for run_key, due_ms in list(self._orphan_due_ms.items()):
+            if due_ms > stamp.mono_ms:
+                continue
+            del self._orphan_due_ms[run_key]
+            for row in self.state.of_run(run_key):
+                if row.bound is None:
+                    self._end((run_key, row.attempt), "not_claimed_by_run", stamp, decision)
+
+    # -- small parts -----------------------------------------------------------------------
+
+    def _end(self, key: RowKey, reason: Any, stamp: Stamp, decision: Decision) -> None:
+        self._emit(
+            ClaimReleased(at_ms=stamp.at_ms, run_key=key[0], attempt=key[1], reason=reason),
+            decision,
+        )
+
+    def _emit(self, event: BaseModel, decision: Decision) -> None:
+        self.apply(event, 0)
+        decision.events.append(event)
+
+    def _remember(self, run_key: str, request_id: str) -> None:
+        self._granted[run_key, request_id] = None
+        if len(self._granted) > REQUESTS_REMEMBERED:
+            self._granted.popitem(last=False)
+
+    def _grant(self, attempt: str | None = None) -> Granted:
+        return Granted(attempt=attempt, view_version=self.state.version)
+
+    def _deny(self, code: str, detail: str, attempt: str | None = None) -> Denied:
+        view: HostView = self.state.view()
+        return Denied(attempt=attempt, code=code, detail=detail, view=view)
+
+
+def _same_registration(old: RunRow, new: RunRow) -> bool:
+    counts = {"running": new.running, "queued": new.queued, "limit": new.limit}
+    return old.model_copy(update=counts) == new

@@ -1,0 +1,68 @@
+"""Values for tests of the claim registry: runs, shims, envelopes, commands."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import Any
+
+from praxist_zmq.core.claim import ClaimCommand
+from praxist_zmq.core.decision import Stamp
+from praxist_zmq.protocol.claims import Envelope, Reserve, RunRow
+from praxist_zmq.protocol.process import ProcessIdentity
+
+BOOT = "11111111-1111-4111-8111-111111111111"
+_request_numbers = itertools.count(1)
+
+
+def run_key(name: str) -> str:
+    """The key of a run by name."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def process(pid: int, boot: str = BOOT, ticks: int = 1000) -> ProcessIdentity:
+    """An identity; it need not exist."""
+    return ProcessIdentity(boot_id=boot, pid_namespace=4026531836, pid=pid, start_ticks=ticks)
+
+
+def run_row(name: str, epoch: int = 1, broker: ProcessIdentity | None = None) -> RunRow:
+    """A run's row."""
+    return RunRow(
+        run_key=run_key(name),
+        run_id=name,
+        run_dir=f"/runs/{name}",
+        user="tester",
+        broker=broker or process(100 + epoch),
+        epoch=epoch,
+        running=0,
+        queued=0,
+        limit=8,
+    )
+
+
+def exclusive(*devices: str) -> Envelope:
+    """A hold that nobody shares."""
+    return Envelope(device_uuids=devices, exclusive=True, memory_mib=1024, utilization_pct=50.0)
+
+
+def shared(*devices: str, memory_mib: int | None = 1024) -> Envelope:
+    """A hold that others may join while its demand is known."""
+    return Envelope(
+        device_uuids=devices, exclusive=False, memory_mib=memory_mib, utilization_pct=20.0
+    )
+
+
+def reserve(name: str, attempt: str, envelope: Envelope, epoch: int = 1) -> Reserve:
+    """A plan to commit."""
+    return Reserve(run_key=run_key(name), epoch=epoch, attempt=attempt, envelope=envelope)
+
+
+def command(request: Any, request_id: str | None = None, address: Any = b"a") -> ClaimCommand:
+    """A request as the shell hands it on; each has a fresh request id unless one is given."""
+    chosen = request_id or f"request-{next(_request_numbers)}"
+    return ClaimCommand(address=address, request_id=chosen, request=request, uid=1000, pid=4242)
+
+
+def stamp(mono_ms: int = 0) -> Stamp:
+    """A time of arrival."""
+    return Stamp(at_ms=1_700_000_000_000 + mono_ms, mono_ms=mono_ms)

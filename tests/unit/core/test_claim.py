@@ -1,0 +1,352 @@
+"""The claim registry's rules, one story a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from praxist_zmq.core.claim import (
+    ORPHAN_GRACE_MS,
+    ROWS_MAX,
+    RUNS_MAX,
+    BrokersGone,
+    ClaimMachine,
+    ProcessesProvedAbsent,
+    RegistryStarted,
+)
+from praxist_zmq.core.claim_invariants import history_violations, state_violations
+from praxist_zmq.core.claim_state import Watch
+from praxist_zmq.errors import PraxistError
+from praxist_zmq.protocol.claims import (
+    Bind,
+    ClaimReleased,
+    Denied,
+    DeregisterRun,
+    Granted,
+    HostView,
+    Registered,
+    RegisterRun,
+    Release,
+    ReportLoad,
+    RunDeregistered,
+    ViewHost,
+)
+from tests.support.claims import (
+    BOOT,
+    command,
+    exclusive,
+    process,
+    reserve,
+    run_key,
+    run_row,
+    shared,
+    stamp,
+)
+
+A, B = run_key("a"), run_key("b")
+
+
+class Desk:
+    """A machine, its history, and a way to ask it."""
+
+    def __init__(self) -> None:
+        self.machine = ClaimMachine()
+        self.history: list[Any] = []
+        self.fact(RegistryStarted(BOOT))
+
+    def fact(self, fact: Any, mono_ms: int = 0) -> list[Any]:
+        events = self.machine.decide(fact, stamp(mono_ms)).events
+        self.history += events
+        return events
+
+    def ask(self, request: Any, request_id: str | None = None, address: Any = b"a") -> Any:
+        decision = self.machine.decide(command(request, request_id, address), stamp())
+        self.history += decision.events
+        assert len(decision.outbox) == 1
+        assert decision.outbox[0].address == address
+        return decision.outbox[0].message
+
+    def settle(self, mono_ms: int = 0) -> list[Any]:
+        decision = self.machine.settle(stamp(mono_ms))
+        self.history += decision.events
+        return decision.outbox
+
+    def register(self, name: str, epoch: int = 1, attempts: tuple[str, ...] = ()) -> Any:
+        return self.ask(
+            RegisterRun(run=run_row(name, epoch), attempts=attempts), address=name.encode()
+        )
+
+    def held(self) -> set[tuple[str, str]]:
+        return set(self.machine.state.rows)
+
+    def bind(self, attempt: str, pid: int = 900, epoch: int = 1, key: str = A) -> Any:
+        return self.ask(Bind(run_key=key, epoch=epoch, attempt=attempt, shim=process(pid)))
+
+    def release(self, attempt: str, epoch: int = 1, request_id: str | None = None) -> Any:
+        return self.ask(Release(run_key=A, epoch=epoch, attempt=attempt), request_id)
+
+    def shim_gone(self, attempt: str, pid: int = 900) -> list[Any]:
+        return self.fact(ProcessesProvedAbsent((Watch(A, attempt, process(pid)),)))
+
+    def broker_gone(self, epoch: int = 1) -> list[Any]:
+        return self.fact(BrokersGone((Watch(A, None, run_row("a", epoch).broker),)))
+
+
+@pytest.fixture
+def desk() -> Any:
+    desk = Desk()
+    assert isinstance(desk.register("a"), Registered)
+    assert isinstance(desk.register("b"), Registered)
+    yield desk
+    assert state_violations(desk.machine.state) == []
+    assert history_violations(desk.history) == []
+    again = ClaimMachine()
+    for sequence, event in enumerate(desk.history, start=1):
+        again.apply(event, sequence)
+    assert again.snapshot() == desk.machine.snapshot()
+
+
+def test_exclusive_device_has_one_holder(desk: Desk) -> None:
+    assert desk.ask(reserve("a", "j-1.1", exclusive("gpu0"))) == Granted(
+        attempt="j-1.1", view_version=3
+    )
+    denied = desk.ask(reserve("b", "j-1.1", exclusive("gpu0")))
+    assert isinstance(denied, Denied)
+    assert denied.code == "conflict"
+    assert denied.view is not None
+    assert denied.view.allocations[0].run_key == A
+    assert isinstance(desk.ask(reserve("b", "j-1.1", shared("gpu0"))), Denied)
+    assert isinstance(desk.ask(reserve("b", "j-1.1", exclusive("gpu1"))), Granted)
+
+
+def test_exclusive_needs_an_empty_device_also_within_a_run(desk: Desk) -> None:
+    assert isinstance(desk.ask(reserve("a", "j-1.1", shared("gpu0"))), Granted)
+    assert isinstance(desk.ask(reserve("a", "j-2.1", exclusive("gpu1", "gpu0"))), Denied)
+    assert isinstance(desk.ask(reserve("a", "j-3.1", exclusive("gpu1"))), Granted)
+
+
+def test_known_demand_shares_and_unknown_demand_is_exclusive(desk: Desk) -> None:
+    assert isinstance(desk.ask(reserve("a", "j-1.1", shared("gpu0"))), Granted)
+    assert isinstance(desk.ask(reserve("b", "j-1.1", shared("gpu0"))), Granted)
+    assert isinstance(desk.ask(reserve("b", "j-2.1", shared("gpu0", memory_mib=None))), Denied)
+    assert isinstance(desk.ask(reserve("b", "j-3.1", shared("gpu1", memory_mib=None))), Granted)
+    assert isinstance(desk.ask(reserve("a", "j-2.1", shared("gpu1"))), Denied)
+
+
+def test_an_attempt_without_devices_holds_a_row_and_hinders_nobody(desk: Desk) -> None:
+    assert isinstance(desk.ask(reserve("a", "j-1.1", exclusive())), Granted)
+    assert isinstance(desk.ask(reserve("b", "j-1.1", exclusive())), Granted)
+
+
+def test_a_device_named_twice_is_refused(desk: Desk) -> None:
+    denied = desk.ask(reserve("a", "j-1.1", exclusive("gpu0", "gpu0")))
+    assert denied.code == "malformed_request"
+
+
+def test_every_request_may_be_sent_again(desk: Desk) -> None:
+    requests = [
+        RegisterRun(run=run_row("a"), attempts=()),
+        reserve("a", "j-1.1", exclusive("gpu0")),
+        Bind(run_key=A, epoch=1, attempt="j-1.1", shim=process(900)),
+        Release(run_key=A, epoch=1, attempt="j-1.1"),
+    ]
+    for request in requests:
+        first = desk.ask(request, "the-same-id")
+        told = len(desk.history)
+        assert desk.ask(request, "the-same-id") == first
+        assert desk.ask(request, "another-id-1") == first
+        assert len(desk.history) == told
+
+
+def test_another_envelope_or_shim_for_the_same_attempt_is_a_conflict(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    assert desk.ask(reserve("a", "j-1.1", exclusive("gpu1"))).code == "conflict"
+    assert isinstance(desk.bind("j-1.1"), Granted)
+    assert desk.bind("j-1.1", pid=901).code == "conflict"
+    assert desk.bind("j-9.1").code == "conflict"
+
+
+def test_late_copies_of_granted_requests_change_nothing(desk: Desk) -> None:
+    first = RegisterRun(run=run_row("a", epoch=2), attempts=())
+    desk.ask(first, "register-1")
+    take = reserve("a", "j-1.1", exclusive("gpu0"), epoch=2)
+    desk.ask(take, "reserve-1")
+    desk.ask(first, "register-1")
+    assert desk.held() == {(A, "j-1.1")}, "a late registration released a newer row"
+    desk.release("j-1.1", epoch=2, request_id="release-1")
+    assert desk.ask(take, "reserve-1").code == "conflict"
+    assert desk.held() == set(), "a late reserve took a device for an attempt that is over"
+    assert isinstance(desk.ask(take, "reserve-2"), Granted)
+    assert isinstance(desk.release("j-1.1", epoch=2, request_id="release-1"), Granted)
+    assert desk.held() == {(A, "j-1.1")}, "a late release freed a newer hold"
+
+
+def test_a_run_must_be_registered_and_current(desk: Desk) -> None:
+    assert desk.ask(reserve("c", "j-1.1", exclusive("gpu0"))).code == "unknown_run"
+    assert desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=2)).code == "unknown_run"
+    desk.register("a", epoch=3)
+    for request in (
+        reserve("a", "j-1.1", exclusive("gpu0"), epoch=2),
+        Release(run_key=A, epoch=2, attempt="j-1.1"),
+        Bind(run_key=A, epoch=2, attempt="j-1.1", shim=process(900)),
+        DeregisterRun(run_key=A, epoch=2),
+        ReportLoad(run_key=A, epoch=2, running=0, queued=0, limit=1),
+        RegisterRun(run=run_row("a", epoch=2), attempts=()),
+    ):
+        assert desk.ask(request).code == "stale_epoch"
+    assert desk.held() == set()
+
+
+def test_new_broker_keeps_listed_rows_and_releases_unbound_others(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.ask(reserve("a", "j-2.1", exclusive("gpu1")))
+    registered = desk.register("a", epoch=2, attempts=("j-1.1", "j-7.1"))
+    assert {row.attempt for row in registered.view.allocations} == {"j-1.1"}
+    assert desk.history[-1].reason == "not_claimed_by_run"
+
+
+def test_unlisted_bound_row_waits_for_its_shim(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    desk.register("a", epoch=2)
+    assert desk.held() == {(A, "j-1.1")}
+    assert isinstance(desk.ask(reserve("b", "j-1.1", exclusive("gpu0"))), Denied)
+    assert [event.reason for event in desk.shim_gone("j-1.1")] == ["proved_absent"]
+    assert isinstance(desk.ask(reserve("b", "j-1.1", exclusive("gpu0"))), Granted)
+
+
+def test_unlisted_bound_row_of_an_absent_shim_ends_at_once(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    assert desk.shim_gone("j-1.1") == [], "a live broker decides about its own attempt"
+    desk.register("a", epoch=2)
+    assert desk.held() == set()
+
+
+def test_dead_run_keeps_what_lives(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    assert isinstance(desk.broker_gone()[0], RunDeregistered)
+    desk.settle(0)
+    desk.settle(10 * ORPHAN_GRACE_MS)
+    assert desk.held() == {(A, "j-1.1")}
+    assert desk.shim_gone("j-1.1", pid=901) == [], "another process's absence proves nothing"
+    assert isinstance(desk.shim_gone("j-1.1")[0], ClaimReleased)
+
+
+def test_shim_first_then_broker(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    assert desk.shim_gone("j-1.1") == []
+    assert [type(e) for e in desk.broker_gone()] == [RunDeregistered, ClaimReleased]
+
+
+def test_unbound_row_of_a_dead_run_waits_for_the_next_broker_then_ends(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.broker_gone()
+    desk.settle(1_000)
+    assert desk.machine.wake_at_ms() == 1_000 + ORPHAN_GRACE_MS
+    desk.settle(999 + ORPHAN_GRACE_MS)
+    assert desk.held() == {(A, "j-1.1")}
+    assert desk.bind("j-1.1").code == "unknown_run", "an unregistered run can start nothing"
+    desk.settle(1_000 + ORPHAN_GRACE_MS)
+    assert desk.held() == set()
+    assert desk.machine.wake_at_ms() is None
+
+
+def test_next_broker_in_time_keeps_the_unbound_row(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.broker_gone()
+    desk.settle(0)
+    desk.register("a", epoch=2, attempts=("j-1.1",))
+    desk.settle(10 * ORPHAN_GRACE_MS)
+    assert desk.held() == {(A, "j-1.1")}
+    assert isinstance(desk.bind("j-1.1", epoch=2), Granted)
+
+
+def test_old_brokers_end_does_not_end_the_new_ones_run(desk: Desk) -> None:
+    desk.register("a", epoch=2)
+    assert desk.broker_gone(epoch=1) == []
+    assert A in desk.machine.state.runs
+
+
+def test_deregister_keeps_rows(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    assert isinstance(desk.ask(DeregisterRun(run_key=A, epoch=1)), Granted)
+    assert desk.held() == {(A, "j-1.1")}
+    assert not desk.machine.idle
+
+
+def test_other_boot_releases_everything(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.ask(reserve("b", "j-1.1", exclusive("gpu1")))
+    desk.bind("j-1.1")
+    assert len(desk.fact(RegistryStarted(BOOT))) == 1, "the same boot: rows stay"
+    desk.fact(RegistryStarted("22222222-2222-4222-8222-222222222222"))
+    assert desk.machine.idle
+    assert desk.machine.state.epoch == 3
+
+
+def test_views_are_pushed_once_a_turn_to_registered_brokers(desk: Desk) -> None:
+    assert {send.address for send in desk.settle()} == {b"a", b"b"}
+    assert desk.settle() == []
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.ask(reserve("a", "j-2.1", exclusive("gpu1")))
+    pushed = desk.settle()
+    assert len(pushed) == 2
+    assert all(send.request_id is None for send in pushed)
+    assert isinstance(pushed[0].message, HostView)
+    assert len(pushed[0].message.allocations) == 2
+    desk.ask(DeregisterRun(run_key=A, epoch=1))
+    assert {send.address for send in desk.settle()} == {b"b"}
+
+
+def test_a_viewer_needs_no_run_and_sees_the_load(desk: Desk) -> None:
+    desk.ask(ReportLoad(run_key=A, epoch=1, running=2, queued=5, limit=3))
+    view = desk.ask(ViewHost(), address=b"viewer")
+    shown = next(run for run in view.runs if run.run_key == A)
+    assert (shown.running, shown.queued, shown.limit) == (2, 5, 3)
+    desk.ask(ReportLoad(run_key=A, epoch=1, running=0, queued=0, limit=8))
+
+
+def test_limits_are_told_as_busy() -> None:
+    desk = Desk()
+    for number in range(RUNS_MAX):
+        desk.register(f"r{number}")
+    assert desk.register("one-more").code == "busy"
+    for number in range(1, ROWS_MAX + 1):
+        desk.ask(reserve("r0", f"j-{number}.1", exclusive()))
+    assert desk.ask(reserve("r0", "j-999999.1", exclusive())).code == "busy"
+
+
+def test_restored_snapshot_is_the_state(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", shared("gpu0")))
+    desk.ask(reserve("b", "j-1.1", shared("gpu0")))
+    desk.bind("j-1.1")
+    again = ClaimMachine(desk.machine.snapshot())
+    assert again.snapshot() == desk.machine.snapshot()
+    assert state_violations(again.state) == []
+    assert set(again.state.watches) == set(desk.machine.state.watches)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ClaimReleased(at_ms=0, run_key=A, attempt="j-1.1", reason="released"),
+        RunDeregistered(at_ms=0, run_key=A, reason="ended"),
+    ],
+)
+def test_an_event_that_cannot_follow_is_damage(event: Any) -> None:
+    with pytest.raises(PraxistError) as raised:
+        ClaimMachine().apply(event, 7)
+    assert raised.value.code == "ledger_damaged"
+    assert "7" in raised.value.detail
+
+
+def test_history_check_sees_what_the_state_cannot(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.release("j-1.1")
+    doubled = [*desk.history, desk.history[-1]]
+    assert any("twice" in fault for fault in history_violations(doubled))
