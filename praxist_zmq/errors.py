@@ -33,8 +33,8 @@ def _rows(*rows: ErrorCode) -> dict[str, ErrorCode]:
     return table
 
 
+# fmt: off
 ERRORS: dict[str, ErrorCode] = _rows(
-    # fmt: off
     # -- the command as typed
     ErrorCode("usage", 2, False, "wrong usage",
               "see `praxist-zmq help VERB`"),
@@ -123,8 +123,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "`praxist-zmq wait JOB` waits on"),
     ErrorCode("interrupted", 130, False, "interrupted; detached, the job lives",
               "`praxist-zmq wait JOB` waits on; `cancel JOB` ends it"),
-    # fmt: on
 )
+# fmt: on
 
 
 @dataclass(eq=False)
