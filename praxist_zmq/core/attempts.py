@@ -153,8 +153,22 @@ def _ended(
             )
         )
     job = turn.state.jobs[attempt.job]
+    # The job first, then what it held: if only a part of this reaches the disk before a power
+    # cut, the allocation is still there to be released by the same report.
+    if job.state == "running" and job.attempt == name:
+        _decide_job(turn, job, attempt, log_tail, permanent=permanent)
+    turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
+    turn.soft.released.discard(name)
+    if job.work_class != "mature":
+        turn.soft.active_non_mature -= 1
+    registry_side.release(turn, name)
+    turn.order(ForgetAttempt(attempt=name))
+
+
+def _decide_job(turn: Turn, job: Job, attempt: Attempt, log_tail: str, *, permanent: bool) -> None:
+    """End the job or put it back in the queue."""
     decision = decide_retry(
-        outcome=attempt.outcome or outcome,
+        outcome=attempt.outcome or "unknown",
         exit_code=attempt.exit_code,
         permanent=permanent,
         retries_used=job.retries_used,
@@ -162,16 +176,12 @@ def _ended(
         withdrawn_in_a_row=job.withdrawn_in_a_row,
         ending=job.cancel_reason is not None or turn.state.closed_reason is not None,
     )
-    turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
-    turn.soft.released.discard(name)
-    if job.work_class != "mature":
-        turn.soft.active_non_mature -= 1
     if decision.again and decision.reason is not None:
         turn.record(
             ev.JobRequeued(
-                at_ms=at_ms,
+                at_ms=turn.stamp.at_ms,
                 job=job.job,
-                attempt=name,
+                attempt=attempt.attempt,
                 reason=decision.reason,
                 consumed=decision.consumed,
             )
@@ -179,8 +189,6 @@ def _ended(
         turn.soft.queue.put(job)
     else:
         _finish(turn, job, attempt, decision.state or "failed", decision.category, log_tail)
-    registry_side.release(turn, name)
-    turn.order(ForgetAttempt(attempt=name))
 
 
 def _finish(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
@@ -30,20 +30,17 @@ class BrokerSnapshot(Frozen):
     generation: int = Field(description="Generation")
     closed_reason: str | None = Field(description="Why admission is closed")
     last_job_number: int = Field(description="Highest job number given")
-    jobs: tuple[dict[str, Any], ...] = Field(description="Jobs in order")
+    jobs: tuple[Job, ...] = Field(description="Jobs in order")
     identities: dict[str, str] = Field(description="Identity to job")
-    attempts: tuple[dict[str, Any], ...] = Field(description="Live attempts")
-    environments: tuple[tuple[str, dict[str, Any], int], ...] = Field(
-        description="(id, variables, users) in order"
+    attempts: tuple[Attempt, ...] = Field(description="Live attempts")
+    environments: tuple[tuple[str, RecordedEnvironment], ...] = Field(
+        description="(id, environment) in order"
     )
     requests: tuple[tuple[str, str, tuple[tuple[int, str], ...]], ...] = Field(
         description="(request id, digest, (index, job) pairs) in order"
     )
 
 
-_JOBS: TypeAdapter[Job] = TypeAdapter(Job)
-_ATTEMPTS: TypeAdapter[Attempt] = TypeAdapter(Attempt)
-_ENVIRONMENT: TypeAdapter[RecordedEnvironment] = TypeAdapter(RecordedEnvironment)
 _SNAPSHOT: TypeAdapter[BrokerSnapshot] = TypeAdapter(BrokerSnapshot)
 
 
@@ -59,13 +56,10 @@ def dump(state: BrokerState) -> bytes:
         generation=state.generation,
         closed_reason=state.closed_reason,
         last_job_number=state.last_job_number,
-        jobs=tuple(_JOBS.dump_python(job, mode="json") for job in state.jobs.values()),
+        jobs=tuple(state.jobs.values()),
         identities=state.identities,
-        attempts=tuple(_ATTEMPTS.dump_python(a, mode="json") for a in state.attempts.values()),
-        environments=tuple(
-            (key, _ENVIRONMENT.dump_python(value, mode="json")["variables"], value.users)
-            for key, value in state.environments.items()
-        ),
+        attempts=tuple(state.attempts.values()),
+        environments=tuple(state.environments.items()),
         requests=tuple(
             (key, record.digest, tuple(record.jobs.items()))
             for key, record in state.requests.items()
@@ -88,22 +82,16 @@ def load(data: bytes) -> BrokerState:
         last_job_number=snapshot.last_job_number,
         identities=dict(snapshot.identities),
     )
-    for document in snapshot.jobs:
-        job = _JOBS.validate_python(document)
+    for job in snapshot.jobs:
         state.jobs[job.job] = job
         state.tags[job.tag] = job.job
         state.counts[job.state] += 1
-    for document in snapshot.attempts:
-        attempt = _ATTEMPTS.validate_python(document)
+    for attempt in snapshot.attempts:
         state.attempts[attempt.attempt] = attempt
         for uuid in attempt.device_uuids:
             state.device_holders.setdefault(uuid, set()).add(attempt.attempt)
-    state.environments = OrderedDict()
-    for key, variables, users in snapshot.environments:
-        state.environments[key] = _ENVIRONMENT.validate_python(
-            {"variables": variables, "users": users}
-        )
-        state.idle_environments += users == 0
+    state.environments = OrderedDict(snapshot.environments)
+    state.idle_environments = sum(1 for _, kept in snapshot.environments if kept.users == 0)
     for key, digest, pairs in snapshot.requests:
         state.requests[key] = RequestRecord(digest, dict(pairs))
     return state

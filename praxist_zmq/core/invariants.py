@@ -27,7 +27,7 @@ def check_state(state: BrokerState) -> list[str]:
             running.add(job.job)
             if attempt is None:
                 faults.append(f"{job.job} is running without an allocation")
-        elif attempt is not None:
+        elif attempt is not None and attempt.phase != "exited":
             faults.append(f"{job.job} is {job.state} and holds {attempt.attempt}")
         if job.state in ("queued", "running"):
             users[job.environment_id] = users.get(job.environment_id, 0) + 1
@@ -36,7 +36,7 @@ def check_state(state: BrokerState) -> list[str]:
     if counts != state.counts:
         faults.append(f"counts are {state.counts}, jobs are {counts}")
     for attempt in state.attempts.values():
-        if attempt.job not in running:
+        if attempt.job not in running and attempt.phase != "exited":
             faults.append(f"{attempt.attempt} holds an allocation, its job is not running")
         if attempt.phase in ("bound", "running") and attempt.shim is None:
             faults.append(f"{attempt.attempt} is {attempt.phase} without a shim")

@@ -136,6 +136,16 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
         drop_plan(turn, attempt, put_back=True)
     if reply.code == "unknown_run":
         connected(turn)
+        return
+    lost_hold = turn.state.attempts.get(attempt)
+    if (
+        what in ("reserve_again", "bind")
+        and lost_hold is not None
+        and lost_hold.phase in ("allocated", "bound")
+        and attempt not in soft.released
+    ):
+        # Another run holds its devices now. Nothing of it has run: it waits again.
+        turn.order(AbandonAttempt(attempt=attempt))
     elif what in ("reserve_again", "bind", "register"):
         soft.warnings[f"registry {attempt or what}"] = f"the registry said: {reply.detail}"
 

@@ -1,0 +1,336 @@
+"""A run in one thread: the real broker and registry machines, a fake launcher, a fake disk.
+
+Messages wait in queues, so a test decides what arrives when and what is lost in a crash. The disk
+keeps exactly what was made durable. The launcher is a fake: it plays attempts as processes that
+wait, run and end, and its evidence survives its own death as the files of real shims do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from praxist_zmq.core import broker_snapshot
+from praxist_zmq.core.broker import Broker
+from praxist_zmq.core.claim import ClaimCommand, ClaimMachine, RegistryStarted
+from praxist_zmq.core.commands import (
+    ClientRequest,
+    LauncherSaid,
+    RegistryConnected,
+    RegistrySaid,
+)
+from praxist_zmq.core.decision import Decision, Stamp
+from praxist_zmq.core.soft import SoftState
+from praxist_zmq.core.state import BrokerState
+from praxist_zmq.protocol import orders, reports
+from praxist_zmq.protocol.codec import decode_event, encode
+from praxist_zmq.protocol.policy import Profile, SchedulerPolicy
+from praxist_zmq.protocol.process import ProcessIdentity
+
+BOOT = "boot-1"
+
+
+def identity(pid: int) -> ProcessIdentity:
+    """A process of this boot."""
+    return ProcessIdentity(boot_id=BOOT, pid_namespace=1, pid=pid, start_ticks=pid)
+
+
+def policy(limit: int = 2, retries: int = 1) -> SchedulerPolicy:
+    """Two profiles: one CPU, one GPU."""
+    return SchedulerPolicy(
+        max_concurrent_experiments=limit,
+        infrastructure_retries=retries,
+        default_profile="cpu",
+        profiles={
+            "cpu": Profile(),
+            "gpu": Profile(accelerator="gpu", gpu_count=1),
+            "pair": Profile(accelerator="gpu", gpu_count=2),
+        },
+    )
+
+
+def host_sample(devices: int, probe: str = "available") -> reports.HostSampled:
+    """A sample with idle simulated devices."""
+    return reports.HostSampled(
+        sampled_at_mono_ms=0,
+        cpu_pct=1.0,
+        memory_pct=1.0,
+        io_pct=0.0,
+        probe_state=probe,  # type: ignore[arg-type]
+        probe_reason=None,
+        devices=tuple(
+            reports.DeviceSample(
+                index=n, uuid=f"GPU-{n}", state="available", memory_total_mib=81920
+            )
+            for n in range(devices)
+        ),
+        simulated=True,
+    )
+
+
+@dataclass
+class FakeAttempt:
+    """One attempt as a process that a fake launcher plays."""
+
+    name: str
+    shim: ProcessIdentity
+    phase: str = "waiting"
+    exit_code: int | None = None
+    leader: ProcessIdentity | None = None
+    report: Any = None
+
+
+@dataclass
+class FakeLauncher:
+    """Plays processes. `attempts` is what runs on the host; `in_hand` what this launcher knows."""
+
+    attempts: dict[str, FakeAttempt] = field(default_factory=dict)
+    in_hand: set[str] = field(default_factory=set)
+    runs: dict[str, int] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
+    next_pid: int = 1000
+
+    def _pid(self) -> ProcessIdentity:
+        self.next_pid += 1
+        return identity(self.next_pid)
+
+    def obey(self, order: Any) -> list[Any]:
+        """Reports that follow from one order."""
+        name = getattr(order, "attempt", None)
+        attempt = self.attempts.get(name) if name else None
+        match order:
+            case orders.SpawnAttempt():
+                if attempt is None:
+                    attempt = FakeAttempt(order.attempt, self._pid())
+                    self.attempts[order.attempt] = attempt
+                    attempt.report = reports.AttemptReady(attempt=order.attempt, shim=attempt.shim)
+                self.in_hand.add(order.attempt)
+                return [attempt.report]
+            case orders.ReleaseAttempt():
+                if attempt is not None and attempt.phase == "waiting":
+                    return [self._go(attempt)]
+                return [attempt.report] if attempt is not None else []
+            case orders.AbandonAttempt() | orders.StopAttempt():
+                if attempt is None:
+                    return [self._ended(order.attempt, "never_ran")]
+                if attempt.phase == "waiting":
+                    return [self.end(attempt, "never_ran")]
+                if attempt.phase != "ended":
+                    return [self.end(attempt, "exited", signal=15)]
+                return [attempt.report]
+            case orders.AdoptAttempt():
+                self.in_hand.add(order.attempt)
+                if attempt is None:
+                    return [self._ended(order.attempt, "never_ran")]
+                if attempt.phase == "waiting":
+                    return [self.end(attempt, "never_ran")]
+                return [attempt.report]
+            case orders.ForgetAttempt():
+                self.in_hand.discard(order.attempt)
+                if attempt is not None and attempt.phase == "ended":
+                    del self.attempts[order.attempt]
+                return []
+        return []
+
+    def _go(self, attempt: FakeAttempt) -> Any:
+        self.runs[attempt.name] = self.runs.get(attempt.name, 0) + 1
+        attempt.phase = "running"
+        attempt.leader = self._pid()
+        attempt.report = reports.AttemptStarted(
+            attempt=attempt.name, leader=attempt.leader, at_ms=1
+        )
+        return attempt.report
+
+    def _ended(self, name: str, outcome: str, **facts: Any) -> Any:
+        return reports.AttemptEnded(attempt=name, outcome=outcome, **facts)  # type: ignore[arg-type]
+
+    def end(self, attempt: FakeAttempt, outcome: str, **facts: Any) -> Any:
+        """The process ends and its whole tree is gone."""
+        attempt.phase = "ended"
+        attempt.report = self._ended(attempt.name, outcome, **facts)
+        return attempt.report
+
+    def die(self) -> None:
+        """SIGKILL of the launcher: waiting shims see their channel close; the rest goes on."""
+        self.in_hand.clear()
+        for name in [n for n, a in self.attempts.items() if a.phase == "waiting"]:
+            del self.attempts[name]
+
+
+class World:
+    """One run and its surroundings."""
+
+    def __init__(self, devices: int = 2, limit: int = 2) -> None:
+        self.disk: list[bytes] = []
+        self.snapshot: bytes | None = None
+        self.devices = devices
+        self.policy = policy(limit)
+        self.launcher = FakeLauncher()
+        self.registry = ClaimMachine()
+        self.now_ms = 1_000
+        self.registry.decide(RegistryStarted(BOOT), self.stamp())
+        self.to_launcher: deque[Any] = deque()
+        self.to_registry: deque[tuple[str, Any]] = deque()
+        self.to_broker: deque[Any] = deque()
+        self.replies: dict[str, list[Any]] = {}
+        self.published: list[Any] = []
+        self.requests = 0
+        self.broker = Broker()
+        self.start_broker()
+
+    def stamp(self) -> Stamp:
+        """Time moves by a millisecond with every look."""
+        self.now_ms += 1
+        return Stamp(at_ms=1_700_000_000_000 + self.now_ms, mono_ms=self.now_ms)
+
+    # -- the broker's life ----------------------------------------------------------------
+
+    def start_broker(self) -> None:
+        """Replay the disk into a new broker and connect everything."""
+        state = broker_snapshot.load(self.snapshot) if self.snapshot else BrokerState()
+        soft = SoftState(
+            run_dir="/run/dir",
+            run_key="a" * 64,
+            user="tester",
+            broker=identity(900),
+            credentials_key=b"key",
+        )
+        self.broker = Broker(state, soft)
+        for sequence, body in enumerate(self.disk, 1):
+            if sequence > state.last_sequence:
+                self.broker.apply(decode_event(body), sequence)
+        decision = self.broker.begin(
+            self.stamp(),
+            run_id="run",
+            boot_id=BOOT,
+            version="test",
+            policy=self.policy,
+            generation=0,
+            reopen=True,
+        )
+        self._commit(decision)
+        self.turn(RegistryConnected(), host_sample(self.devices))
+        self.connect_launcher()
+
+    def crash_broker(self) -> None:
+        """SIGKILL: what was sent but not handled by others stays, what was in memory is gone."""
+        self.to_broker.clear()
+        self.start_broker()
+
+    def crash_launcher(self) -> None:
+        """SIGKILL of the launcher and its replacement."""
+        self.to_launcher.clear()
+        self.to_broker = deque(c for c in self.to_broker if not isinstance(c, LauncherSaid))
+        self.launcher.die()
+        self.connect_launcher()
+
+    def connect_launcher(self) -> None:
+        """The launcher introduces itself and repeats what it has in hand."""
+        names = tuple(sorted(self.launcher.in_hand))
+        connected = reports.LauncherConnected(launcher=identity(901), attempts=names)
+        self.to_broker.append(LauncherSaid("launcher", connected))
+        for name in names:
+            attempt = self.launcher.attempts.get(name)
+            if attempt is not None:
+                self.to_broker.append(LauncherSaid("launcher", attempt.report))
+
+    def take_snapshot(self) -> None:
+        """What the compactor does: replay the disk, keep the state."""
+        state = broker_snapshot.load(self.snapshot) if self.snapshot else BrokerState()
+        reader = Broker(state)
+        for sequence, body in enumerate(self.disk, 1):
+            if sequence > state.last_sequence:
+                reader.apply(decode_event(body), sequence)
+        self.snapshot = broker_snapshot.dump(reader.state)
+
+    # -- turns ----------------------------------------------------------------------------
+
+    def turn(self, *commands: Any) -> None:
+        """One turn of the broker: decide all, settle, commit, then send."""
+        stamp = self.stamp()
+        whole = Decision()
+        for command in commands:
+            decision = self.broker.decide(command, stamp)
+            whole.events += decision.events
+            whole.outbox += decision.outbox
+        decision = self.broker.settle(stamp)
+        whole.events += decision.events
+        whole.outbox += decision.outbox
+        self._commit(whole)
+
+    def _commit(self, decision: Decision) -> None:
+        self.disk.extend(encode(event) for event in decision.events)
+        for send in decision.outbox:
+            if send.to == "client":
+                self.replies.setdefault(send.request_id or "", []).append(send.message)
+            elif send.to == "launcher":
+                self.to_launcher.append(send.message)
+            elif send.to == "registry":
+                self.to_registry.append((send.request_id or "", send.message))
+            else:
+                self.published.append(send.message)
+
+    def deliver(self) -> bool:
+        """Handle one waiting message; False when none waits."""
+        if self.to_broker:
+            self.turn(self.to_broker.popleft())
+        elif self.to_registry:
+            self.registry_step()
+        elif self.to_launcher:
+            self.launcher_step()
+        else:
+            return False
+        return True
+
+    def registry_step(self) -> None:
+        """The registry answers one request."""
+        if not self.to_registry:
+            return
+        request_id, request = self.to_registry.popleft()
+        stamp = self.stamp()
+        command = ClaimCommand("broker", request_id, request, 0, 900)
+        outbox = self.registry.decide(command, stamp).outbox + self.registry.settle(stamp).outbox
+        self.to_broker.extend(RegistrySaid(send.request_id, send.message) for send in outbox)
+
+    def launcher_step(self) -> None:
+        """The launcher obeys one order."""
+        if self.to_launcher:
+            for report in self.launcher.obey(self.to_launcher.popleft()):
+                self.to_broker.append(LauncherSaid("launcher", report))
+
+    def settle(self) -> None:
+        """Deliver until nothing waits."""
+        for _ in range(10_000):
+            if not self.deliver():
+                return
+        raise AssertionError("the world does not come to rest")
+
+    def finish_one(self, exit_code: int = 0) -> bool:
+        """One running process exits."""
+        for attempt in self.launcher.attempts.values():
+            if attempt.phase == "running":
+                report = self.launcher.end(attempt, "exited", exit_code=exit_code)
+                if attempt.name in self.launcher.in_hand:
+                    self.to_broker.append(LauncherSaid("launcher", report))
+                return True
+        return False
+
+    # -- clients --------------------------------------------------------------------------
+
+    def ask(self, request: Any, request_id: str | None = None, digest: str | None = None) -> Any:
+        """Send one request and return the first reply, if it came in the same turn."""
+        self.requests += 1
+        request_id = request_id or f"request-{self.requests}"
+        command = ClientRequest(
+            address="client",
+            request_id=request_id,
+            digest=digest or f"{hash(encode(request)) & (2**256 - 1):064x}",
+            request=request,
+            uid=0,
+            pid=1,
+        )
+        before = len(self.replies.get(request_id, []))
+        self.turn(command)
+        answers = self.replies.get(request_id, [])[before:]
+        return answers[0] if answers else None
