@@ -110,9 +110,12 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def create_temporary(path: Path, mode: int = 0o600) -> tuple[int, Path]:
-    """A new file next to `path` under a name nobody can foresee: (descriptor, its path)."""
+    """A new file next to `path` under a name nobody can foresee: (descriptor, its path).
+
+    The descriptor appends, so that a write after a roll back starts at the end.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = open_regular(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = open_regular(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, mode)
     os.fchmod(descriptor, mode)
     return descriptor, temporary
 
