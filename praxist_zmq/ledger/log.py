@@ -1,0 +1,386 @@
+"""The ledger of one process: what was acknowledged, in order, on disk.
+
+`open`, `replay` to the end, `start`, then `commit` batch by batch: one append, one sync, durable
+on return. At every start the last segment is written anew into a fresh file, because after a
+failed sync the page cache may show bytes that never reached the disk; what was read is then known
+to be there. A full disk rolls the file back to the last good record and gives up the ballast, so
+that ends of jobs still fit; any failed sync or other write error poisons the ledger for good.
+The caller holds the owner lock. Never waits, never reads a clock, never retries a sync.
+
+Sources: the handling of failed syncs in PostgreSQL and the studies that led to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import PraxistError
+from . import files, frame, segment
+from .ballast import Ballast
+from .snapshot import Loaded, Snapshots
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+BALLAST_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Known:
+    """A segment as the owner knows it."""
+
+    number: int
+    path: Path
+    first_sequence: int
+    size: int
+
+
+class Ledger:
+    """Append-only records with consecutive sequences from 1, in segments, behind a snapshot."""
+
+    def __init__(
+        self,
+        directory: Path,
+        template: frame.Header,
+        segment_bytes: int,
+        ballast: Ballast,
+        segments: list[_Known],
+        found: tuple[Loaded | None, tuple[Path, ...]],
+    ) -> None:
+        """Use `open`."""
+        self.directory = directory
+        self.notes: list[str] = []
+        """What a person should be told, loudly: tears repaired, snapshots set aside."""
+        self._template = template
+        self._segment_bytes = segment_bytes
+        self._ballast = ballast
+        self._segments = segments
+        self._loaded, self._damaged_snapshots = found
+        self._covered = self._loaded.sequence if self._loaded else 0
+        self._sequence = self._covered
+        self._crc = 0
+        self._size = 0
+        self._tear: segment.Fault | None = None
+        self._descriptor: int | None = None
+        self._state = "opened"
+        self._poison: str | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        program: str,
+        run_id: str,
+        boot_id: str,
+        segment_bytes: int = SEGMENT_BYTES,
+        ballast_bytes: int = BALLAST_BYTES,
+        extra: dict[str, Any] | None = None,
+    ) -> Ledger:
+        """The ledger in `directory`, which is made when missing. Nothing else is changed yet.
+
+        Raises PraxistError `ledger_damaged` (also when it belongs to another program or run),
+        `ledger_newer`, `unsafe_path`, `path_unusable`.
+        """
+        files.own_directory(directory)
+        with files.usable(directory):
+            segments = []
+            for number in segment.numbers(directory):
+                path = segment.path_of(directory, number)
+                with segment.SegmentReader(path) as reader:
+                    _check_owner(path, reader.header, program, run_id)
+                    first = reader.header.first_sequence
+                segments.append(_Known(number, path, first, path.lstat().st_size))
+            found = Snapshots(directory).find()
+        template = frame.Header(program, run_id, 1, 1, 0, boot_id, dict(extra or {}))
+        ballast = Ballast(directory, ballast_bytes)
+        return cls(directory, template, segment_bytes, ballast, segments, found)
+
+    @property
+    def snapshot(self) -> tuple[int, bytes] | None:
+        """(last sequence, state) of the newest good snapshot; dropped by `start`."""
+        return (self._loaded.sequence, self._loaded.data) if self._loaded else None
+
+    def replay(self) -> Iterator[tuple[int, bytes]]:
+        """The records after the snapshot, once, in order. Changes nothing on disk.
+
+        Raises PraxistError `ledger_damaged` with file and offset.
+        """
+        self._expect("opened")
+        self._state = "replaying"
+        last = len(self._segments) - 1
+        before: segment.SegmentReader | None = None
+        for index, known in enumerate(self._segments):
+            if index < last and self._segments[index + 1].first_sequence <= self._covered + 1:
+                continue  # the snapshot stands for all of it
+            with segment.SegmentReader(known.path) as reader:
+                _check_continues(reader, before)
+                for sequence, payload in reader.records():
+                    if sequence > self._covered:
+                        self._sequence = sequence
+                        yield sequence, payload
+                fault = reader.fault
+                if fault is not None:
+                    if index < last or fault.kind == "damaged":
+                        raise segment.damaged(known.path, fault.offset, fault.reason)
+                    self._tear = fault
+                self._crc, self._size = reader.crc, reader.good_offset
+            before = reader
+        if before is not None and before.last_sequence < self._covered:
+            raise segment.damaged(
+                before.path,
+                before.good_offset,
+                f"it ends with record {before.last_sequence}, the snapshot with {self._covered}",
+            )
+        self._state = "replayed"
+
+    def start(self) -> None:
+        """Put what was read on disk anew, repair a tear (a copy is kept), be ready to append.
+
+        Raises PraxistError `no_space`, `path_unusable`, `ledger_damaged`; the old files then
+        still are as they were.
+        """
+        self._expect("replayed")
+        with files.usable(self.directory):
+            files.remove_temporaries(self.directory, segment.NAME)
+            self._set_damaged_snapshots_aside()
+        try:
+            self._open_last()
+        except PraxistError as error:
+            if error.code != "no_space" or not self._ballast.drop():
+                raise
+            self._open_last()
+        self._ballast.fill()
+        self._loaded = None
+        self._state = "started"
+
+    def commit(self, payloads: Sequence[bytes]) -> int:
+        """Append all `payloads` with one sync. Durable on return; returns the last sequence.
+
+        Raises PraxistError `no_space` (nothing was appended, later commits may succeed),
+        `ledger_write_failed` (this and every later commit fails), `too_large` or `internal` (a
+        payload is not fit; nothing was appended).
+        """
+        self._expect("started")
+        if self._poison is not None:
+            raise PraxistError("ledger_write_failed", self._poison)
+        if not payloads:
+            return self._sequence
+        if self._size >= self._segment_bytes:
+            self._rotate()
+        block, crc = frame.encode_batch(payloads, self._sequence + 1, self._crc)
+        self._poison = f"{self._segments[-1].path}: a commit was interrupted"
+        self._append(block)
+        try:
+            os.fdatasync(self._open_descriptor())
+        except OSError as error:
+            raise self._poisoned(error) from error
+        self._poison = None
+        self._crc = crc
+        self._sequence += len(payloads)
+        self._size += len(block)
+        self._segments[-1].size = self._size
+        return self._sequence
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last durable record (or of the snapshot); 0 in an empty ledger."""
+        return self._sequence
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Of all segments together."""
+        return sum(known.size for known in self._segments)
+
+    @property
+    def low_space(self) -> bool:
+        """Whether the disk was full and the ballast is not back yet: take no new work."""
+        return self._ballast.missing
+
+    @property
+    def sealed_since_snapshot(self) -> int:
+        """How many sealed segments the newest snapshot does not cover yet."""
+        return sum(following.first_sequence - 1 > self._covered for following in self._segments[1:])
+
+    def maintain(self) -> None:
+        """Bring the ballast back when there is space again. Costs nothing while it is there."""
+        self._ballast.fill()
+
+    def drop_covered(self) -> list[Path]:
+        """After a compaction: take note of the newest snapshot, delete what is no longer needed.
+
+        Returns what was deleted. Raises PraxistError `ledger_damaged` when a snapshot does not
+        verify; nothing is deleted then.
+        """
+        self._expect("started")
+        snapshots = Snapshots(self.directory)
+        deleted = snapshots.delete_covered()
+        gone = set(deleted)
+        self._segments = [known for known in self._segments if known.path not in gone]
+        self._covered = max([self._covered, *snapshots.sequences()[:1]])
+        return deleted
+
+    def close(self) -> None:
+        """Let the file go. Everything acknowledged is on disk already. Safe to call twice."""
+        self._state = "closed"
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with files.usable(self.directory):
+                os.close(descriptor)
+
+    def _expect(self, state: str) -> None:
+        if self._state != state:
+            raise PraxistError("internal", f"the ledger is {self._state}, not {state}")
+
+    def _open_descriptor(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
+
+    def _poisoned(self, error: OSError) -> PraxistError:
+        self._poison = f"{self._segments[-1].path}: {error.strerror}"
+        return PraxistError("ledger_write_failed", self._poison)
+
+    def _append(self, block: bytes) -> None:
+        """Write `block`, or leave the file as it was and raise."""
+        while True:
+            descriptor = self._open_descriptor()
+            try:
+                files.write_all(descriptor, block)
+                return
+            except OSError as error:
+                failure = error
+            if failure.errno not in files.NO_SPACE:
+                raise self._poisoned(failure) from failure
+            try:
+                os.ftruncate(descriptor, self._size)
+            except OSError as error:
+                raise self._poisoned(error) from error
+            if not self._ballast.drop():
+                self._poison = None
+                detail = f"{self._segments[-1].path}: {failure.strerror}"
+                raise PraxistError("no_space", detail) from failure
+
+    def _rotate(self) -> None:
+        """Go on in a new segment; stay in this one when the disk is full."""
+        number = self._segments[-1].number + 1
+        self._poison = f"{segment.path_of(self.directory, number)}: a rotation was interrupted"
+        try:
+            descriptor, known, crc = self._create(number)
+        except PraxistError as error:
+            if error.code != "no_space":
+                self._poison = error.detail
+                raise PraxistError("ledger_write_failed", error.detail) from error
+            self._ballast.drop()
+            self._poison = None
+            return
+        old, self._descriptor = self._open_descriptor(), descriptor
+        self._segments.append(known)
+        self._crc, self._size = crc, known.size
+        try:
+            os.close(old)
+        except OSError as error:
+            raise self._poisoned(error) from error
+        self._poison = None
+
+    def _create(self, number: int) -> tuple[int, _Known, int]:
+        """A durable new segment: (descriptor, segment, checksum to go on from)."""
+        path = segment.path_of(self.directory, number)
+        first = self._sequence + 1
+        template = self._template
+        header = frame.Header(
+            template.program,
+            template.run_id,
+            number,
+            first,
+            self._crc,
+            template.boot_id,
+            template.extra,
+        )
+        line, crc = frame.encode_header(header)
+        files.refuse_irregular(path)
+        with files.usable(path):
+            descriptor, temporary = files.create_temporary(path)
+            try:
+                files.write_all(descriptor, line)
+                _publish(descriptor, temporary, path)
+            except BaseException:
+                os.close(descriptor)
+                temporary.unlink(missing_ok=True)
+                raise
+        return descriptor, _Known(number, path, first, len(line)), crc
+
+    def _open_last(self) -> None:
+        if not self._segments:
+            self._descriptor, known, self._crc = self._create(1)
+            self._segments.append(known)
+            self._size = known.size
+            return
+        known = self._segments[-1]
+        with files.usable(known.path):
+            if self._tear is not None:
+                kept = files.copy_aside(known.path)
+                self.notes.append(
+                    f"{known.path}, offset {self._tear.offset}: {self._tear.reason}; "
+                    f"cut there, the file as it was is {kept.name}"
+                )
+                self._tear = None
+            self._descriptor = self._rewrite(known.path)
+        known.size = self._size
+
+    def _rewrite(self, path: Path) -> int:
+        """The good records of `path` in a fresh file in its place; its descriptor."""
+        descriptor, temporary = files.create_temporary(path)
+        try:
+            files.copy_start(path, descriptor, self._size)
+            os.fsync(descriptor)
+            with segment.SegmentReader(temporary) as reader:
+                for _ in reader.records():
+                    pass
+                if (reader.crc, reader.good_offset, reader.fault) != (self._crc, self._size, None):
+                    raise segment.damaged(path, reader.good_offset, "it changed while it was read")
+            os.rename(temporary, path)
+            files.fsync_directory(self.directory)
+        except BaseException:
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+            raise
+        return descriptor
+
+    def _set_damaged_snapshots_aside(self) -> None:
+        for path in self._damaged_snapshots:
+            aside = files.free_name(path)
+            os.rename(path, aside)
+            files.fsync_directory(self.directory)
+            self.notes.append(f"{path} is damaged and was not used; it is {aside.name} now")
+
+
+def _publish(descriptor: int, temporary: Path, path: Path) -> None:
+    """Sync, rename, sync the name. No failure here is `no_space`: the name may be there."""
+    try:
+        os.fsync(descriptor)
+        os.rename(temporary, path)
+        files.fsync_directory(path.parent)
+    except OSError as error:
+        raise PraxistError("ledger_write_failed", f"{path}: {error.strerror}") from error
+
+
+def _check_owner(path: Path, header: frame.Header, program: str, run_id: str) -> None:
+    if header.program != program:
+        raise segment.damaged(path, 0, f"it is a ledger of {header.program!r}, not of {program!r}")
+    if header.run_id != run_id:
+        raise segment.damaged(path, 0, f"it belongs to {header.run_id!r}, not to {run_id!r}")
+
+
+def _check_continues(reader: segment.SegmentReader, before: segment.SegmentReader | None) -> None:
+    if before is None:
+        return
+    if reader.header.first_sequence != before.last_sequence + 1:
+        raise segment.damaged(
+            before.path,
+            before.good_offset,
+            f"it ends with record {before.last_sequence}, "
+            f"the next segment starts with {reader.header.first_sequence}",
+        )
+    if reader.header.previous_crc != before.crc:
+        raise segment.damaged(reader.path, 0, "it does not continue the segment before")
