@@ -8,11 +8,11 @@ stays valid JSON.
 from __future__ import annotations
 
 import base64
-import os
 
 from pydantic import Field
 
 from .base import Frozen
+from .os_text import encoded, to_wire
 
 
 class RawBytes(Frozen):
@@ -33,10 +33,8 @@ def to_bytes(text: OsText) -> bytes:
 
 def from_bytes(raw: bytes) -> OsText:
     """The wire form of some bytes."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return RawBytes(base64=base64.b64encode(raw).decode("ascii"))
+    wire = to_wire(raw)
+    return wire if isinstance(wire, str) else RawBytes(**wire)
 
 
 def display(text: OsText) -> str:
@@ -46,4 +44,4 @@ def display(text: OsText) -> str:
 
 def from_os(text: str) -> OsText:
     """The wire form of a string from `sys.argv` or `os.environ` (surrogateescape, PEP 383)."""
-    return from_bytes(os.fsencode(text))
+    return from_bytes(encoded(text))

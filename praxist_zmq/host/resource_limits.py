@@ -1,0 +1,28 @@
+"""Limits of our own processes. Source: setrlimit(2).
+
+Never lowers a limit of an experiment: only a process that starts no experiment may call
+`cap_memory`.
+"""
+
+from __future__ import annotations
+
+import resource
+
+
+def raise_open_files() -> int:
+    """Raise the soft limit on open descriptors to the hard one. Returns what holds now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def cap_memory(limit_bytes: int) -> None:
+    """Let this process have so much private memory and no more; over it, allocation fails.
+
+    Data rather than address space is limited: threads reserve address space that they never use.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -1,0 +1,142 @@
+"""The private directories that hold sockets: made by us, and checked, not assumed.
+
+Decides whether a directory is safe to bind in, and whether a socket belongs to who it should.
+Never repairs what it did not make. Walks from the root with descriptors (O_NOFOLLOW), so that
+nothing can be swapped between the check and the use. Sources: path_resolution(7), openat(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+from ..errors import PraxistError
+
+_LINKS_MAX = 40
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _unsafe(path: str, what: str) -> PraxistError:
+    return PraxistError("unsafe_path", f"{path} {what}")
+
+
+def ensure_private(path: str | os.PathLike[str]) -> Path:
+    """Make `path` (and missing parents) with mode 0700, then prove it private. Returns it.
+
+    Private: a real directory, ours, nothing for group and others; every parent owned by us or
+    root and writable by nobody else, unless sticky. Raises `unsafe_path` naming the part that is
+    not, `path_unusable` when it cannot be made.
+    """
+    full = os.path.abspath(os.fspath(path))
+    try:
+        descriptor = _walk(full)
+    except OSError as error:
+        raise PraxistError("path_unusable", f"{full}: {error.strerror}") from None
+    try:
+        _check_private(full, os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+    return Path(full)
+
+
+def _walk(full: str) -> int:
+    """An open descriptor of `full`, every parent checked, missing parts made."""
+    here = os.open("/", _OPEN)
+    walked, links = "/", 0
+    parts = [part for part in full.split("/") if part][::-1]
+    try:
+        while parts:
+            parent = os.fstat(here)
+            _check_parent(walked, parent)
+            name = parts.pop()
+            target = _link_target(walked, parent, name, here, is_last=not parts)
+            if target is not None:
+                links += 1
+                if links > _LINKS_MAX:
+                    raise _unsafe(full, "goes through too many symbolic links")
+                parts.extend([part for part in target.split("/") if part not in ("", ".")][::-1])
+                if target.startswith("/"):
+                    here, walked = _replace(here, os.open("/", _OPEN)), "/"
+                continue
+            here = _replace(here, _step(here, name, os.path.join(walked, name)))
+            walked = os.path.join(walked, name)
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _replace(old: int, new: int) -> int:
+    os.close(old)
+    return new
+
+
+def _step(here: int, name: str, shown: str) -> int:
+    try:
+        return os.open(name, _OPEN, dir_fd=here)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise _unsafe(shown, "is not a directory") from None
+    with contextlib.suppress(FileExistsError):  # whoever made it meanwhile: the check decides
+        os.mkdir(name, 0o700, dir_fd=here)
+    try:
+        return os.open(name, _OPEN, dir_fd=here)
+    except NotADirectoryError:
+        raise _unsafe(shown, "is not a directory") from None
+
+
+def _link_target(
+    walked: str, parent: os.stat_result, name: str, here: int, *, is_last: bool
+) -> str | None:
+    """Where a link that may be followed leads; None when `name` is no link."""
+    try:
+        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISLNK(found.st_mode):
+        return None
+    shown = os.path.join(walked, name)
+    if is_last or parent.st_mode & 0o022 or found.st_uid not in (0, os.geteuid()):
+        raise _unsafe(shown, "is a symbolic link")
+    return os.readlink(name, dir_fd=here)
+
+
+def _check_parent(path: str, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise _unsafe(path, f"belongs to user {found.st_uid}, who could replace what is in it")
+    if found.st_mode & stat.S_ISVTX:
+        return
+    if found.st_mode & stat.S_IWOTH:
+        raise _unsafe(path, "is writable by everybody and not sticky")
+    if found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
+        raise _unsafe(path, f"is writable by group {found.st_gid} and not sticky")
+
+
+def _check_private(path: str, found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        raise _unsafe(path, f"belongs to user {found.st_uid}")
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise _unsafe(path, f"has mode {mode:04o}; it must be 0700 (`chmod 700 {path}`)")
+
+
+def check_socket_owner(path: str | os.PathLike[str], uid: int) -> None:
+    """Prove that a socket belongs to `uid`, so that nobody else answers in its place.
+
+    Raises FileNotFoundError when there is nothing, `unsafe_path` when it is no socket (links are
+    not followed) or somebody else's.
+    """
+    shown = os.fspath(path)
+    try:
+        found = os.lstat(shown)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise PraxistError("path_unusable", f"{shown}: {error.strerror}") from None
+    if not stat.S_ISSOCK(found.st_mode):
+        raise _unsafe(shown, "is not a socket")
+    if found.st_uid != uid:
+        raise _unsafe(shown, f"belongs to user {found.st_uid}, not to user {uid} who runs this")

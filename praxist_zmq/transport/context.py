@@ -1,0 +1,113 @@
+"""Sockets as this project uses them: bounded, never lingering, bound where nobody else may look.
+
+Decides the options of every ZeroMQ socket and how an ipc path is bound. Never decides what a
+message means. Sources: zmq_setsockopt(3), zmq_ipc(7), unix(7).
+
+Two facts shape `bind_private`: ZeroMQ's bind removes whatever lies at the path, a regular file
+included, and the mode of the socket follows the umask. So the path is looked at first, and the
+umask is narrowed around the bind (a chmod afterwards would leave a window).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+
+from ..errors import PraxistError
+from ..protocol import limits
+
+SOCKET_PATH_BYTES_MAX = 107
+HANDSHAKE_MS = 1_000
+RECONNECT_FIRST_MS = 20
+RECONNECT_MAX_MS = 400
+REPLY_BYTES_MAX = 64 * 1024 * 1024
+"""Largest frame taken from our own side: a page of 10,000 jobs or a full batch of events."""
+
+ZSocket = zmq.Socket[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFile:
+    """A socket file as bound, so that only that very file is removed again."""
+
+    path: Path
+    device: int
+    inode: int
+
+    def remove(self) -> None:
+        """Remove the file if it is still the one that was bound."""
+        try:
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            return
+        if (found.st_dev, found.st_ino) == (self.device, self.inode):
+            self.path.unlink(missing_ok=True)
+
+
+def open_socket(
+    kind: int,
+    *,
+    send_messages_max: int = 1_000,
+    receive_messages_max: int = 1_000,
+    frame_bytes_max: int = limits.FRAME_BYTES_MAX,
+) -> ZSocket:
+    """A socket of the process's one context, with every limit set explicitly."""
+    socket: ZSocket = zmq.Context.instance().socket(kind)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, send_messages_max)
+    socket.setsockopt(zmq.RCVHWM, receive_messages_max)
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes_max)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_FIRST_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    return socket
+
+
+def endpoint_of(path: str | os.PathLike[str]) -> str:
+    """The ZeroMQ endpoint of a socket path. Raises `path_unusable` when it is too long."""
+    text = os.fspath(path)
+    size = len(os.fsencode(text))
+    if size > SOCKET_PATH_BYTES_MAX:
+        raise PraxistError(
+            "path_unusable",
+            f"socket path {text} has {size} bytes; the kernel takes {SOCKET_PATH_BYTES_MAX}",
+        )
+    return f"ipc://{text}"
+
+
+def bind_private(socket: ZSocket, path: str | os.PathLike[str]) -> BoundFile:
+    """Bind to a path that only this user may reach; an old socket of ours there is replaced.
+
+    The caller has checked the directory (`host.runtime_dir.ensure_private`) and holds the lock
+    that makes it the only one to bind here. Raises `unsafe_path` when something that is not our
+    socket lies at the path, `path_unusable` when the bind fails.
+    """
+    place = Path(path)
+    endpoint = endpoint_of(place)
+    _refuse_strange_file(place)
+    before = os.umask(0o177)
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise PraxistError("path_unusable", f"{place} cannot be bound: {error}") from None
+    finally:
+        os.umask(before)
+    found = os.lstat(place)
+    return BoundFile(place, found.st_dev, found.st_ino)
+
+
+def _refuse_strange_file(place: Path) -> None:
+    try:
+        found = os.lstat(place)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PraxistError("path_unusable", f"{place}: {error.strerror}") from None
+    if not stat.S_ISSOCK(found.st_mode):
+        raise PraxistError("unsafe_path", f"{place} exists and is not a socket; it was left alone")
+    if found.st_uid != os.geteuid():
+        raise PraxistError("unsafe_path", f"{place} belongs to user {found.st_uid}")

@@ -1,0 +1,47 @@
+"""Messages taken off a socket one frame at a time, so that a strange one is never built whole.
+
+Decides nothing about content. ZeroMQ bounds the size of one frame but not the number of frames in
+a message; a message of a million frames is dropped here in slices, between which the owner of the
+socket can do other work.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from .context import ZSocket
+
+SKIP_FRAMES_A_TURN = 20_000
+
+
+class FrameReader:
+    """Reads one socket. Use: `begin`, then `take` while `more`, then `skip` for what is left."""
+
+    def __init__(self, socket: ZSocket) -> None:
+        self._socket = socket
+        self.more = False
+
+    def begin(self) -> zmq.Frame | None:
+        """The first frame of the next message; None when none waits or one is still dropped."""
+        if self.more and not self.skip():
+            return None
+        try:
+            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        self.more = frame.more
+        return frame
+
+    def take(self) -> zmq.Frame:
+        """The next frame of the message that `begin` started; only while `more`."""
+        frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        self.more = frame.more
+        return frame
+
+    def skip(self) -> bool:
+        """Drop the rest of the message, a slice of it at most; True when it is done."""
+        for _ in range(SKIP_FRAMES_A_TURN):
+            if not self.more:
+                return True
+            self.more = self._socket.recv(zmq.NOBLOCK, copy=False).more
+        return not self.more

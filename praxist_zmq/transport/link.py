@@ -1,0 +1,238 @@
+"""The private link between our own processes: `[secret][channel][parts...]`.
+
+Decides only whether a message carries the run's secret; never what it means. The secret keeps a
+process of the same user, which the kernel lets connect, from posing as one of ours by accident or
+by guessing the path. Sends never block: what cannot be handed over now is dropped and counted,
+because every message on this link is safe to repeat and its sender repeats it after
+`connected_again`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import select
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import zmq
+
+from . import zap
+from .context import REPLY_BYTES_MAX, ZSocket, bind_private, endpoint_of, open_socket
+from .frames import FrameReader
+from .monitor import ConnectionMonitor
+
+LINK_MESSAGES_MAX = 10_000
+PARTS_MAX = 8_192
+CHANNEL_BYTES_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMessage:
+    """One message that carried the secret. `address` answers it; `uid`, `pid` are the kernel's."""
+
+    address: bytes
+    channel: bytes
+    parts: list[bytes]
+    uid: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Authentic:
+    """A message whose secret was right, with the frame that showed it."""
+
+    shown: zmq.Frame
+    channel: bytes
+    parts: list[bytes]
+
+
+def _read_authentic(reader: FrameReader, shown: zmq.Frame, secret: bytes) -> _Authentic | None:
+    """The rest of a message that showed `shown` as its secret; None to refuse it."""
+    if len(shown) != len(secret) or not hmac.compare_digest(shown.bytes, secret):
+        return None
+    if not reader.more:
+        return None
+    channel = reader.take()
+    if len(channel) > CHANNEL_BYTES_MAX:
+        return None
+    parts: list[bytes] = []
+    while reader.more:
+        if len(parts) == PARTS_MAX:
+            return None
+        parts.append(reader.take().bytes)
+    return _Authentic(shown, channel.bytes, parts)
+
+
+class LinkServer:
+    """The broker's end: a ROUTER under ZAP, same user only.
+
+    Raises PraxistError when the path is unsafe. `counters`: `received`, `sent`, `refused`
+    (wrong secret or shape), `dropped` (the other end is gone or does not read).
+    """
+
+    def __init__(self, path: str | os.PathLike[str], secret: bytes) -> None:
+        self._secret = secret
+        self._policy = zap.DoorPolicy(zap.own_uid_only())
+        self.socket: ZSocket = open_socket(
+            zmq.ROUTER,
+            send_messages_max=LINK_MESSAGES_MAX,
+            receive_messages_max=LINK_MESSAGES_MAX,
+            frame_bytes_max=REPLY_BYTES_MAX,
+        )
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._domain = zap.gatekeeper().guard(self.socket, self._policy)
+        self._reader = FrameReader(self.socket)
+        self.counters = {"received": 0, "sent": 0, "refused": 0, "dropped": 0}
+        try:
+            self._file = bind_private(self.socket, path)
+        except BaseException:
+            self.socket.close(0)
+            zap.gatekeeper().forget(self._domain)
+            raise
+        try:
+            zap.prove(self._policy, path, zmq.DEALER)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def sockets(self) -> tuple[ZSocket, ...]:
+        """What `transport.poller` watches."""
+        return (self.socket,)
+
+    def drain(self, limit: int = LINK_MESSAGES_MAX) -> list[LinkMessage]:
+        """Messages that wait, at most `limit`; never blocks."""
+        messages: list[LinkMessage] = []
+        for _ in range(limit):
+            route = self._reader.begin()
+            if route is None:
+                break
+            message = self._read_one(route.bytes)
+            if message is not None:
+                messages.append(message)
+            else:
+                self.counters["refused"] += 1
+                if not self._reader.skip():
+                    break
+        self.counters["received"] += len(messages)
+        return messages
+
+    def _read_one(self, address: bytes) -> LinkMessage | None:
+        if not self._reader.more:
+            return None
+        found = _read_authentic(self._reader, self._reader.take(), self._secret)
+        if found is None:
+            return None
+        try:
+            uid, pid = zap.parse_user_id(str(found.shown.get("User-Id")))
+        except (ValueError, zmq.ZMQError):
+            return None
+        return LinkMessage(address, found.channel, found.parts, uid, pid)
+
+    def send(self, address: bytes, channel: bytes, parts: Sequence[bytes]) -> bool:
+        """Hand a message over; False when that end is gone or full. Never blocks."""
+        try:
+            self.socket.send_multipart([address, self._secret, channel, *parts], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            self.counters["dropped"] += 1
+            return False
+        self.counters["sent"] += 1
+        return True
+
+    def close(self) -> None:
+        """Unbind, remove the socket file."""
+        self.socket.close(0)
+        zap.gatekeeper().forget(self._domain)
+        self._file.remove()
+
+
+class LinkClient:
+    """The other end: a DEALER that connects again by itself.
+
+    Nothing is kept for a broker that is not there: `send` answers False. `connected_again` is
+    the sign to tell the broker everything it must know. Counters as `LinkServer`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], secret: bytes) -> None:
+        self._secret = secret
+        self.socket: ZSocket = open_socket(
+            zmq.DEALER,
+            send_messages_max=LINK_MESSAGES_MAX,
+            receive_messages_max=LINK_MESSAGES_MAX,
+            frame_bytes_max=REPLY_BYTES_MAX,
+        )
+        self.socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._monitor = ConnectionMonitor(self.socket)
+        self._told = 0
+        self._epoll: select.epoll | None = None
+        self._reader = FrameReader(self.socket)
+        self.counters = {"received": 0, "sent": 0, "refused": 0, "dropped": 0}
+        self.socket.connect(endpoint_of(path))
+
+    @property
+    def sockets(self) -> tuple[ZSocket, ...]:
+        """What `transport.poller` watches: messages, and connections made and lost."""
+        return (self.socket, self._monitor.socket)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a handshake is complete now, as far as is known."""
+        self._monitor.update()
+        return self._monitor.connected
+
+    def connected_again(self) -> bool:
+        """True once after each completed handshake (several at once count as one)."""
+        self._monitor.update()
+        if self._monitor.made == self._told or not self._monitor.connected:
+            return False
+        self._told = self._monitor.made
+        return True
+
+    def fileno(self) -> int:
+        """A descriptor for epoll or poll, readable when something may have happened.
+
+        After it was readable, and after every `send`, call `connected_again` and `drain` until
+        they have nothing more: the descriptors of ZeroMQ below it tell of edges.
+        """
+        if self._epoll is None:
+            self._epoll = select.epoll(2)
+            for socket in self.sockets:
+                self._epoll.register(int(socket.getsockopt(zmq.FD)), select.EPOLLIN)
+        return self._epoll.fileno()
+
+    def drain(self, limit: int = LINK_MESSAGES_MAX) -> list[tuple[bytes, list[bytes]]]:
+        """(channel, parts) of the messages that wait; never blocks."""
+        messages: list[tuple[bytes, list[bytes]]] = []
+        for _ in range(limit):
+            shown = self._reader.begin()
+            if shown is None:
+                break
+            found = _read_authentic(self._reader, shown, self._secret)
+            if found is not None:
+                messages.append((found.channel, found.parts))
+            else:
+                self.counters["refused"] += 1
+                if not self._reader.skip():
+                    break
+        self.counters["received"] += len(messages)
+        return messages
+
+    def send(self, channel: bytes, parts: Sequence[bytes]) -> bool:
+        """Hand a message over; False when nobody is connected or the link is full."""
+        try:
+            self.socket.send_multipart([self._secret, channel, *parts], zmq.NOBLOCK)
+        except zmq.Again:
+            self.counters["dropped"] += 1
+            return False
+        self.counters["sent"] += 1
+        return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._epoll is not None:
+            self._epoll.close()
+        self._monitor.close()
+        self.socket.close(0)

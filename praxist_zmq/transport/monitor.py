@@ -1,0 +1,56 @@
+"""What happens to a connection, as ZeroMQ's monitor tells it: made, lost, refused.
+
+Source: zmq_socket_monitor(3). A connection counts as made when the ZMTP handshake succeeded, not
+when the kernel accepted it: a stopped process still accepts.
+"""
+
+from __future__ import annotations
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from .context import ZSocket
+
+_MADE = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_LOST = int(zmq.EVENT_DISCONNECTED)
+_REFUSED = (
+    int(zmq.EVENT_CONNECT_RETRIED)
+    | int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+    | int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+    | int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+)
+
+
+class ConnectionMonitor:
+    """Watches the one connection of a connecting socket. Create it before `connect`."""
+
+    def __init__(self, socket: ZSocket) -> None:
+        self._watched = socket
+        self.socket: ZSocket = socket.get_monitor_socket(_MADE | _LOST | _REFUSED)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.connected = False
+        self.made = 0
+        self.lost = 0
+        self.refused = 0
+
+    def update(self) -> None:
+        """Take in everything that happened since the last call; never blocks."""
+        while True:
+            try:
+                event = int(recv_monitor_message(self.socket, zmq.NOBLOCK)["event"])
+            except zmq.Again:
+                return
+            if event & _MADE:
+                self.connected = True
+                self.made += 1
+            elif event & _LOST:
+                self.connected = False
+                self.lost += 1
+            elif event & _REFUSED:
+                self.refused += 1
+
+    def close(self) -> None:
+        """Stop watching; call before the watched socket is closed."""
+        self._watched.disable_monitor()
+        if not self.socket.closed:
+            self.socket.close(0)

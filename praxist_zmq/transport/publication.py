@@ -1,0 +1,118 @@
+"""Publications: `[topic][body]`, lost without a word when a reader is slow, and how that is told.
+
+A publication is a hint. Every body carries an epoch and the sequence it covers; a reader
+subscribes first, then asks the scheduler for the state, and asks again on any gap. Decides what
+is a gap; never repeats a publication. Source: the Clone pattern of the ZeroMQ guide, chapter 5.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+import zmq
+
+from . import zap
+from .context import REPLY_BYTES_MAX, ZSocket, bind_private, endpoint_of, open_socket
+from .frames import FrameReader
+
+TOPIC_BYTES_MAX = 256
+PUBLICATIONS_WAITING_MAX = 1_000
+
+
+class Publisher:
+    """A bound PUB under ZAP. `uids` are the users let in (default: only ours)."""
+
+    def __init__(self, path: str | os.PathLike[str], *, uids: frozenset[int] | None = None) -> None:
+        policy = zap.DoorPolicy(uids or zap.own_uid_only())
+        self.socket: ZSocket = open_socket(zmq.PUB, send_messages_max=PUBLICATIONS_WAITING_MAX)
+        self._domain = zap.gatekeeper().guard(self.socket, policy)
+        try:
+            self._file = bind_private(self.socket, path)
+        except BaseException:
+            self.socket.close(0)
+            zap.gatekeeper().forget(self._domain)
+            raise
+
+    def publish(self, topic: bytes, body: bytes) -> None:
+        """Send to whoever listens now; readers that are behind lose it. Never blocks."""
+        self.socket.send_multipart([topic, body], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Unbind, remove the socket file."""
+        self.socket.close(0)
+        zap.gatekeeper().forget(self._domain)
+        self._file.remove()
+
+
+class Subscriber:
+    """A SUB that connects again by itself. `topics` are prefixes; `b""` is everything."""
+
+    def __init__(self, path: str | os.PathLike[str], topics: Sequence[bytes] = (b"",)) -> None:
+        self.socket: ZSocket = open_socket(
+            zmq.SUB,
+            receive_messages_max=PUBLICATIONS_WAITING_MAX,
+            frame_bytes_max=REPLY_BYTES_MAX,
+        )
+        for topic in topics:
+            self.socket.setsockopt(zmq.SUBSCRIBE, topic)
+        self._reader = FrameReader(self.socket)
+        self.refused = 0
+        self.socket.connect(endpoint_of(path))
+
+    @property
+    def sockets(self) -> tuple[ZSocket, ...]:
+        """What `transport.poller` watches."""
+        return (self.socket,)
+
+    def drain(self, limit: int = PUBLICATIONS_WAITING_MAX) -> list[tuple[bytes, bytes]]:
+        """(topic, body) of the publications that wait; never blocks."""
+        found: list[tuple[bytes, bytes]] = []
+        for _ in range(limit):
+            topic = self._reader.begin()
+            if topic is None:
+                break
+            body = self._reader.take() if self._reader.more else None
+            if body is None or self._reader.more or len(topic) > TOPIC_BYTES_MAX:
+                self.refused += 1
+                if not self._reader.skip():
+                    break
+                continue
+            found.append((topic.bytes, body.bytes))
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close(0)
+
+
+class SequenceTracker:
+    """Compares what a reader has with what a publication covers. Pure."""
+
+    def __init__(self, epoch: int, sequence: int) -> None:
+        self.epoch = epoch
+        self.sequence = sequence
+
+    def accept(
+        self, epoch: int, first: int, last: int
+    ) -> Literal["ok", "duplicate", "gap", "new_epoch"]:
+        """Judge a publication of sequences `first` to `last`; `ok` moves the reader to `last`.
+
+        `duplicate`: nothing new in it. `gap`, `new_epoch`: ask the scheduler for the state, then
+        `reset`. A publication that overlaps what is known is `ok`; drop the known part. A
+        keep-alive covers nothing new: `first` is `last + 1`.
+        """
+        if epoch != self.epoch:
+            return "duplicate" if epoch < self.epoch else "new_epoch"
+        if first > self.sequence + 1:
+            return "gap"
+        if last <= self.sequence:
+            return "duplicate"
+        self.sequence = last
+        return "ok"
+
+    def reset(self, epoch: int, sequence: int) -> None:
+        """The reader has read the state up to `sequence` of `epoch`."""
+        self.epoch = epoch
+        self.sequence = sequence

@@ -1,0 +1,108 @@
+"""The private link: batches both ways, secrets, reconnection, nothing replayed."""
+
+from __future__ import annotations
+
+import os
+import select
+from pathlib import Path
+
+from praxist_zmq.transport.link import LinkClient, LinkServer
+from praxist_zmq.transport.poller import Poller
+from tests.support.wait import wait_until
+
+SECRET = b"s" * 32
+
+
+def connected(client: LinkClient) -> None:
+    wait_until(client.connected_again, "handshake")
+
+
+def test_batches_pass_both_ways_with_kernel_credentials(sockets: Path) -> None:
+    server, client = (
+        LinkServer(sockets / "core.sock", SECRET),
+        LinkClient(sockets / "core.sock", SECRET),
+    )
+    try:
+        connected(client)
+        assert client.send(b"requests", [b"route", b"0:1", b"", b"body"])
+        message = wait_until(server.drain, "message")[0]
+        assert (message.channel, message.parts) == (b"requests", [b"route", b"0:1", b"", b"body"])
+        assert (message.uid, message.pid) == (os.geteuid(), os.getpid())
+        assert server.send(message.address, b"replies", [b"route", b"answer"])
+        assert wait_until(client.drain, "reply") == [(b"replies", [b"route", b"answer"])]
+        assert not client.connected_again()
+    finally:
+        client.close()
+        server.close()
+    assert list(sockets.iterdir()) == []
+
+
+def test_wrong_secret_is_dropped_and_counted_on_both_ends(sockets: Path) -> None:
+    server = LinkServer(sockets / "core.sock", SECRET)
+    stranger = LinkClient(sockets / "core.sock", b"x" * 32)
+    friend = LinkClient(sockets / "core.sock", SECRET)
+    try:
+        connected(stranger)
+        connected(friend)
+        assert stranger.send(b"order", [b"evil"])
+        assert friend.send(b"report", [b"good"])
+        messages = wait_until(server.drain, "the good one")
+        assert [m.parts for m in messages] == [[b"good"]]
+        wait_until(lambda: server.drain() == [] and server.counters["refused"] == 1, "refusal")
+    finally:
+        for end in (stranger, friend, server):
+            end.close()
+
+
+def test_sends_while_disconnected_are_dropped_not_replayed(sockets: Path) -> None:
+    client = LinkClient(sockets / "core.sock", SECRET)
+    server = LinkServer(sockets / "core.sock", SECRET)
+    try:
+        connected(client)
+        server.close()
+        wait_until(lambda: not client.connected, "loss noticed")
+        assert not client.send(b"report", [b"lost"])
+        assert client.counters["dropped"] == 1
+        server = LinkServer(sockets / "core.sock", SECRET)
+        connected(client)
+        assert client.send(b"report", [b"fresh"])
+        messages = wait_until(server.drain, "fresh message")
+        assert [m.parts for m in messages] == [[b"fresh"]]
+    finally:
+        client.close()
+        server.close()
+
+
+def test_a_connection_and_a_message_wake_poller_and_descriptor(sockets: Path) -> None:
+    client = LinkClient(sockets / "core.sock", SECRET)
+    poller = Poller()
+    poller.register(client)
+    poll = select.epoll()
+    poll.register(client.fileno(), select.EPOLLIN)
+    server = LinkServer(sockets / "core.sock", SECRET)
+    try:
+        wait_until(lambda: client in poller.wait(1_000) and client.connected_again(), "handshake")
+        assert client.send(b"report", [b"1"])
+        message = wait_until(server.drain, "message")[0]
+        client.drain()
+        server.send(message.address, b"order", [b"2"])
+        assert poll.poll(5)
+        assert wait_until(client.drain, "order") == [(b"order", [b"2"])]
+    finally:
+        poll.close()
+        client.close()
+        server.close()
+
+
+def test_sending_to_an_address_that_is_gone_answers_false(sockets: Path) -> None:
+    server = LinkServer(sockets / "core.sock", SECRET)
+    client = LinkClient(sockets / "core.sock", SECRET)
+    try:
+        connected(client)
+        client.send(b"report", [b"1"])
+        address = wait_until(server.drain, "message")[0].address
+        client.close()
+        wait_until(lambda: not server.send(address, b"order", [b"x"]), "unreachable")
+        assert server.counters["dropped"] >= 1
+    finally:
+        server.close()
