@@ -139,7 +139,7 @@ class Registry(RuleBasedStateMachine):
     def reserves(self, data: st.DataObject, attempt: str, envelope: Envelope, launch: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.brokers)))
         broker = self.brokers[name]
-        if attempt in broker.believed or (name, attempt) in self.running:
+        if attempt in broker.believed:
             return
         reply = self.ask(
             Reserve(run_key=run_key(name), epoch=broker.epoch, attempt=attempt, envelope=envelope)
