@@ -13,7 +13,8 @@ it is now (`_remember`).
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
 - A registered broker that does not list it in `RegisterRun`: at once when it is unbound, else when
   its shim is proved absent. (A shim stays until its tree is gone. A run directory that was deleted
-  and made again lists nothing, and its experiments may still run.)
+  and made again lists nothing, and its experiments may still run; the new run can neither take
+  over nor release an attempt that it did not list.)
 - Its run is not registered (broker proved gone, or ended in order): a bound row when its shim is
   proved absent; an unbound row after `ORPHAN_GRACE_MS`. Proof for the unbound one: a broker sends
   GO only after its `Bind` was granted, and a run that is not registered can neither bind nor be
@@ -106,7 +107,7 @@ class ClaimMachine:
         self._absent: set[RowKey] = set()
         self._disowned: set[RowKey] = set()
         self._orphan_due_ms: dict[str, int] = {}
-        self._granted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._granted: OrderedDict[tuple[str, int, str], None] = OrderedDict()
         self._pushed_version = self.state.version
         self._orphans_may_exist = True
 
@@ -185,7 +186,7 @@ class ClaimMachine:
         if refused is not None:
             return refused
         self._addresses[request.run_key] = command.address
-        seen = (request.run_key, command.request_id) in self._granted
+        seen = (request.run_key, request.epoch, command.request_id) in self._granted
         match request:
             case Reserve():
                 reply = self._reserve(request, seen, stamp, decision)
@@ -201,7 +202,7 @@ class ClaimMachine:
             case _:
                 raise TypeError(f"no rule for {type(request).__name__}")
         if isinstance(reply, Granted):
-            self._remember(request.run_key, command.request_id)
+            self._remember(request.run_key, request.epoch, command.request_id)
         return reply
 
     def _refuse_sender(self, request: Any) -> Denied | None:
@@ -225,7 +226,7 @@ class ClaimMachine:
             return self._deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
         if old is None and len(self.state.runs) >= RUNS_MAX:
             return self._deny("busy", f"{RUNS_MAX} runs are registered; that is the limit")
-        if (run.run_key, command.request_id) in self._granted:
+        if (run.run_key, run.epoch, command.request_id) in self._granted:
             if old is None or old.broker != run.broker:
                 return self._deny("stale_epoch", "this registration was replaced since")
         else:
@@ -234,7 +235,7 @@ class ClaimMachine:
             else:
                 self.state.set_load(run.run_key, run.running, run.queued, run.limit)
             self._disown(run.run_key, frozenset(request.attempts), stamp, decision)
-            self._remember(run.run_key, command.request_id)
+            self._remember(run.run_key, run.epoch, command.request_id)
         self._addresses[run.run_key] = command.address
         return Registered(registry_epoch=self.state.epoch, view=self.state.view())
 
@@ -258,6 +259,8 @@ class ClaimMachine:
         envelope, attempt = request.envelope, request.attempt
         held = self.state.rows.get((request.run_key, attempt))
         if held is not None:
+            if (request.run_key, attempt) in self._disowned:
+                return self._deny("conflict", f"an earlier {attempt} still runs", attempt)
             if held.envelope == envelope:
                 return self._grant(attempt)
             return self._deny("conflict", f"{attempt} holds another envelope", attempt)
@@ -303,7 +306,7 @@ class ClaimMachine:
         self, request: Release, seen: bool, stamp: Stamp, decision: Decision
     ) -> Granted | Denied:
         key = (request.run_key, request.attempt)
-        if key in self.state.rows and not seen:
+        if key in self.state.rows and key not in self._disowned and not seen:
             self._end(key, "released", stamp, decision)
         return self._grant(request.attempt)
 
@@ -377,8 +380,8 @@ class ClaimMachine:
         self.apply(event, 0)
         decision.events.append(event)
 
-    def _remember(self, run_key: str, request_id: str) -> None:
-        self._granted[run_key, request_id] = None
+    def _remember(self, run_key: str, epoch: int, request_id: str) -> None:
+        self._granted[run_key, epoch, request_id] = None
         if len(self._granted) > REQUESTS_REMEMBERED:
             self._granted.popitem(last=False)
 

@@ -171,6 +171,11 @@ class HostPaths:
         return self.directory / "registry.lock"
 
     @property
+    def registry_start_lock(self) -> Path:
+        """Held by whoever starts the registry, until it serves; never deleted or replaced."""
+        return self.directory / "registry.start.lock"
+
+    @property
     def registry_socket(self) -> Path:
         """Where brokers find the registry."""
         return self.directory / "registry.sock"

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from praxist_zmq.core.claim import (
     ORPHAN_GRACE_MS,
@@ -39,11 +39,11 @@ from praxist_zmq.protocol.claims import (
 from praxist_zmq.protocol.process import ProcessIdentity
 from tests.support.claims import command, process, run_key, run_row, stamp
 
-RUNS = ("a", "b", "c")
-DEVICES = ("gpu0", "gpu1", "gpu2")
+RUNS = ("a", "b")
+DEVICES = ("gpu0", "gpu1")
 
 runs = st.sampled_from(RUNS)
-attempts = st.sampled_from(["j-1.1", "j-2.1", "j-3.1"])
+attempts = st.sampled_from(["j-1.1", "j-2.1"])
 envelopes = st.builds(
     Envelope,
     device_uuids=st.lists(st.sampled_from(DEVICES), max_size=2).map(tuple),
@@ -55,7 +55,7 @@ envelopes = st.builds(
 
 @dataclass
 class Broker:
-    """One broker process and what it believes; `go` are attempts it let start."""
+    """One broker process and what it believes."""
 
     epoch: int
     identity: ProcessIdentity
@@ -75,12 +75,13 @@ class Registry(RuleBasedStateMachine):
         self.brokers: dict[str, Broker] = {}
         self.zombies: list[tuple[str, Broker]] = []
         self.running: dict[tuple[str, str], tuple[ProcessIdentity, Envelope]] = {}
-        self.shims: dict[tuple[str, str], ProcessIdentity] = {}
+        self.shims: dict[tuple[str, str], list[ProcessIdentity]] = {}
         self.history: list[Any] = []
         self.sent: list[ClaimCommand] = []
-        self.released: dict[int, int] = {}
         self.machine = ClaimMachine()
         self.give(RegistryStarted(self.boot_id))
+        for name in RUNS:
+            self.broker_takes_over(name)
 
     @property
     def boot_id(self) -> str:
@@ -97,8 +98,10 @@ class Registry(RuleBasedStateMachine):
 
     def ask(self, request: Any) -> Any:
         asked = command(request)
-        self.sent.append(asked)
-        return self.give(asked)
+        reply = self.give(asked)
+        if isinstance(reply, Granted | Registered):
+            self.sent.append(asked)
+        return reply
 
     # -- brokers ---------------------------------------------------------------------------
 
@@ -119,22 +122,45 @@ class Registry(RuleBasedStateMachine):
         assert isinstance(reply, Registered)
         self.brokers[name] = broker
 
-    @rule(name=runs, attempt=attempts, envelope=envelopes)
-    def reserves(self, name: str, attempt: str, envelope: Envelope) -> None:
-        broker = self.brokers.get(name)
-        if broker is None or attempt in broker.bound or (name, attempt) in self.running:
+    @rule(data=st.data())
+    def run_directory_is_made_anew(self, data: st.DataObject) -> None:
+        """A broker that knows nothing registers while the last one's evaluators still run."""
+        name = data.draw(runs)
+        if any(owner == name for owner, _ in self.running):
+            self.broker_takes_over(name)
+            broker = self.brokers[name]
+            row = run_row(name, broker.epoch, broker.identity)
+            self.ask(RegisterRun(run=row, attempts=()))
+            broker.believed.clear()
+            broker.bound.clear()
+
+    @precondition(lambda self: self.brokers)
+    @rule(data=st.data(), attempt=attempts, envelope=envelopes, launch=st.booleans())
+    def reserves(self, data: st.DataObject, attempt: str, envelope: Envelope, launch: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.brokers)))
+        broker = self.brokers[name]
+        if attempt in broker.believed:
             return
         reply = self.ask(
             Reserve(run_key=run_key(name), epoch=broker.epoch, attempt=attempt, envelope=envelope)
         )
         if isinstance(reply, Granted):
             broker.believed[attempt] = envelope
+            if launch:
+                self.bind(name, attempt)
 
-    @rule(name=runs, attempt=attempts)
-    def binds_and_lets_go(self, name: str, attempt: str) -> None:
-        broker = self.brokers.get(name)
-        if broker is None or attempt not in broker.believed or attempt in broker.bound:
-            return
+    def candidates(self, bound: bool) -> list[tuple[str, str]]:
+        """What the brokers hold, in order."""
+        return [
+            (name, attempt)
+            for name, broker in sorted(self.brokers.items())
+            for attempt in sorted(broker.believed)
+            if (attempt in broker.bound) == bound
+        ]
+
+    def bind(self, name: str, attempt: str) -> None:
+        """Bind, and let go when it is granted."""
+        broker = self.brokers[name]
         shim = self.new_process()
         reply = self.ask(
             Bind(run_key=run_key(name), epoch=broker.epoch, attempt=attempt, shim=shim)
@@ -142,82 +168,122 @@ class Registry(RuleBasedStateMachine):
         if isinstance(reply, Granted):
             broker.bound[attempt] = shim
             self.running[name, attempt] = (shim, broker.believed[attempt])
-            self.shims[name, attempt] = shim
+            self.shims[name, attempt] = [*self.shims.get((name, attempt), []), shim]
 
-    @rule(name=runs, attempt=attempts)
-    def releases(self, name: str, attempt: str) -> None:
-        """Only what never started, or what the launcher saw end."""
-        broker = self.brokers.get(name)
-        if broker is None or attempt not in broker.believed or (name, attempt) in self.running:
-            return
+    @precondition(lambda self: self.candidates(bound=False))
+    @rule(data=st.data())
+    def binds_and_lets_go(self, data: st.DataObject) -> None:
+        self.bind(*data.draw(st.sampled_from(self.candidates(bound=False))))
+
+    @precondition(lambda self: self.candidates(bound=False))
+    @rule(data=st.data())
+    def releases_unstarted(self, data: st.DataObject) -> None:
+        self.release(*data.draw(st.sampled_from(self.candidates(bound=False))))
+
+    @precondition(lambda self: set(self.candidates(bound=True)) - set(self.running))
+    @rule(data=st.data())
+    def releases_ended(self, data: st.DataObject) -> None:
+        """What the launcher saw end."""
+        ended = sorted(set(self.candidates(bound=True)) - set(self.running))
+        self.release(*data.draw(st.sampled_from(ended)))
+
+    def release(self, name: str, attempt: str) -> None:
+        """Give up a hold; it is never refused to the run's broker."""
+        broker = self.brokers[name]
         reply = self.ask(Release(run_key=run_key(name), epoch=broker.epoch, attempt=attempt))
         assert isinstance(reply, Granted)
+        assert (run_key(name), attempt) not in self.machine.state.rows
         broker.believed.pop(attempt)
         broker.bound.pop(attempt, None)
 
-    @rule(name=runs, told=st.booleans())
-    def broker_dies(self, name: str, told: bool) -> None:
-        broker = self.brokers.pop(name, None)
-        if broker is None:
-            return
+    @precondition(lambda self: self.brokers)
+    @rule(data=st.data(), told=st.booleans())
+    def broker_dies(self, data: st.DataObject, told: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.brokers)))
+        broker = self.brokers.pop(name)
+        self.zombies.append((name, broker))
         if told:
-            self.give(BrokersGone((Watch(run_key(name), None, broker.identity),)))
-        else:
-            self.zombies.append((name, broker))
+            self.broker_seen_gone(name, broker)
 
-    @rule(name=runs)
-    def broker_ends_in_order(self, name: str) -> None:
-        broker = self.brokers.pop(name, None)
-        if broker is not None:
-            self.ask(DeregisterRun(run_key=run_key(name), epoch=broker.epoch))
+    def broker_seen_gone(self, name: str, broker: Broker) -> None:
+        """The kernel's word on one broker; it says nothing of the run's next broker."""
+        self.give(BrokersGone((Watch(run_key(name), None, broker.identity),)))
+        if name in self.brokers:
+            assert run_key(name) in self.machine.state.runs
+
+    @precondition(lambda self: self.brokers)
+    @rule(data=st.data())
+    def broker_ends_in_order(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.brokers)))
+        broker = self.brokers.pop(name)
+        self.ask(DeregisterRun(run_key=run_key(name), epoch=broker.epoch))
 
     # -- faults ----------------------------------------------------------------------------
 
-    @rule(data=st.data())
-    def zombie_acts(self, data: st.DataObject) -> None:
-        """A broker that lost its run wakes up; what it lets start must still be safe."""
-        if not self.zombies:
-            return
+    @precondition(lambda self: self.zombies)
+    @rule(data=st.data(), attempt=attempts, envelope=envelopes)
+    def zombie_acts(self, data: st.DataObject, attempt: str, envelope: Envelope) -> None:
+        """A broker that lost its run wakes up; the run's new broker must not notice."""
         name, zombie = data.draw(st.sampled_from(self.zombies))
-        attempt = data.draw(attempts)
-        self.ask(
-            Reserve(
-                run_key=run_key(name),
-                epoch=zombie.epoch,
-                attempt=attempt,
-                envelope=data.draw(envelopes),
+        key, epoch = run_key(name), zombie.epoch
+        request = data.draw(
+            st.sampled_from(
+                [
+                    Reserve(run_key=key, epoch=epoch, attempt=attempt, envelope=envelope),
+                    Bind(run_key=key, epoch=epoch, attempt=attempt, shim=self.new_process()),
+                    Release(run_key=key, epoch=epoch, attempt=attempt),
+                    DeregisterRun(run_key=key, epoch=epoch),
+                ]
             )
         )
+        if name in self.brokers or not isinstance(request, Release):
+            before = self.machine.snapshot()
+            self.ask(request)
+            assert name not in self.brokers or self.machine.snapshot() == before
 
-    @rule(name=runs, attempt=attempts, told=st.booleans())
-    def evaluator_ends(self, name: str, attempt: str, told: bool) -> None:
-        if self.running.pop((name, attempt), None) is not None and told:
-            self.shim_seen_gone(name, attempt)
-
-    @rule(name=runs, attempt=attempts)
-    def shim_seen_gone(self, name: str, attempt: str) -> None:
-        """The kernel's word arrives, maybe late, maybe after the row is gone or taken anew."""
-        shim = self.shims.get((name, attempt))
-        if shim is not None and (name, attempt) not in self.running:
-            self.give(ProcessesProvedAbsent((Watch(run_key(name), attempt, shim),)))
-
+    @precondition(lambda self: self.zombies)
     @rule(data=st.data())
-    def late_copy(self, data: st.DataObject) -> None:
-        """A broken connection delivers an old message again."""
-        if self.sent:
-            copy = data.draw(st.sampled_from(self.sent[-12:]))
-            before = dict(self.machine.state.rows)
-            reply = self.give(copy)
-            if isinstance(reply, Granted) and isinstance(copy.request, Release):
-                assert dict(self.machine.state.rows) == before
+    def zombie_seen_gone(self, data: st.DataObject) -> None:
+        self.broker_seen_gone(*data.draw(st.sampled_from(self.zombies)))
 
-    @rule(gone=st.integers(0, 2 * ORPHAN_GRACE_MS))
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), told=st.booleans())
+    def evaluator_ends(self, data: st.DataObject, told: bool) -> None:
+        name, attempt = data.draw(st.sampled_from(sorted(self.running)))
+        del self.running[name, attempt]
+        if told:
+            self.shims_seen_gone(name, attempt)
+
+    @precondition(lambda self: self.shims)
+    @rule(data=st.data())
+    def old_shims_seen_gone(self, data: st.DataObject) -> None:
+        """The kernel's word comes late: the row is gone or was taken anew."""
+        self.shims_seen_gone(*data.draw(st.sampled_from(sorted(self.shims))))
+
+    def shims_seen_gone(self, name: str, attempt: str) -> None:
+        """All shims this attempt ever had, less one that still runs."""
+        lives = self.running.get((name, attempt), (None, None))[0]
+        gone = [shim for shim in self.shims[name, attempt] if shim != lives]
+        self.give(
+            ProcessesProvedAbsent(tuple(Watch(run_key(name), attempt, shim) for shim in gone))
+        )
+
+    @precondition(lambda self: self.sent)
+    @rule()
+    def late_copies(self) -> None:
+        """A broken connection delivers granted messages again: nothing changes."""
+        before = self.machine.snapshot()
+        for copy in self.sent[-12:]:
+            self.give(copy)
+        assert self.machine.snapshot() == before
+
+    @rule(gone=st.sampled_from([0, 1, ORPHAN_GRACE_MS]))
     def time_passes(self, gone: int) -> None:
         self.now += gone
         self.history += self.machine.settle(stamp(self.now)).events
 
-    @rule(from_snapshot=st.booleans(), reboot=st.booleans())
-    def registry_crashes(self, from_snapshot: bool, reboot: bool) -> None:
+    @rule(from_snapshot=st.booleans())
+    def registry_crashes(self, from_snapshot: bool) -> None:
         """A new registry has the state of the old one, from a snapshot or from the events."""
         before = self.machine.snapshot()
         if from_snapshot:
@@ -230,14 +296,17 @@ class Registry(RuleBasedStateMachine):
         assert set(again.state.watches) == set(self.machine.state.watches)
         self.machine = again
         self.sent.clear()
-        if reboot:
-            self.boot += 1
-            self.brokers.clear()
-            self.zombies.clear()
-            self.running.clear()
-            self.shims.clear()
         self.give(RegistryStarted(self.boot_id))
-        assert not reboot or self.machine.idle
+
+    @rule(chance=st.integers(0, 4))
+    def host_reboots(self, chance: int) -> None:
+        if chance:
+            return
+        self.boot += 1
+        for gone in (self.brokers, self.zombies, self.running, self.shims):
+            gone.clear()
+        self.registry_crashes(from_snapshot=True)
+        assert self.machine.idle
 
     # -- what must hold --------------------------------------------------------------------
 
@@ -278,7 +347,7 @@ class Registry(RuleBasedStateMachine):
 
 Registry.TestCase.settings = settings(
     max_examples=120,
-    stateful_step_count=40,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

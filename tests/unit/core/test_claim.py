@@ -216,6 +216,26 @@ def test_unlisted_bound_row_waits_for_its_shim(desk: Desk) -> None:
     assert isinstance(desk.ask(reserve("b", "j-1.1", exclusive("gpu0"))), Granted)
 
 
+def test_a_run_made_anew_cannot_touch_what_it_did_not_list(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    desk.register("a", epoch=2)
+    assert desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=2)).code == "conflict"
+    assert isinstance(desk.release("j-1.1", epoch=2), Granted)
+    assert desk.held() == {(A, "j-1.1")}
+
+
+def test_request_ids_of_another_epoch_are_other_requests(desk: Desk) -> None:
+    desk.ask(RegisterRun(run=run_row("a", 2), attempts=()), "register-1")
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=2), "reserve-1")
+    again = desk.ask(RegisterRun(run=run_row("a", 3), attempts=()), "register-1")
+    assert isinstance(again, Registered)
+    assert desk.held() == set()
+    assert isinstance(
+        desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=3), "reserve-1"), Granted
+    )
+
+
 def test_unlisted_bound_row_of_an_absent_shim_ends_at_once(desk: Desk) -> None:
     desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
     desk.bind("j-1.1")
