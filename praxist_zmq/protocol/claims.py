@@ -155,9 +155,7 @@ class Registered(Frozen):
     view: HostView = Field(description="Fresh view")
 
 
-ClaimReply = Annotated[
-    Granted | Denied | Registered | HostView, Field(discriminator="kind")
-]
+ClaimReply = Annotated[Granted | Denied | Registered | HostView, Field(discriminator="kind")]
 
 
 class ClaimReplyEnvelope(Frozen):
@@ -227,12 +225,7 @@ class ClaimReleased(Frozen):
 
 
 ClaimEvent = Annotated[
-    RegistryOpened
-    | RunRegistered
-    | RunDeregistered
-    | ClaimReserved
-    | ClaimBound
-    | ClaimReleased,
+    RegistryOpened | RunRegistered | RunDeregistered | ClaimReserved | ClaimBound | ClaimReleased,
     Field(discriminator="kind"),
 ]
 

@@ -49,7 +49,7 @@ class _Event(Frozen):
 
 
 class BrokerStarted(_Event):
-    """A broker took over the run's ledger. """
+    """A broker took over the run's ledger."""
 
     kind: Literal["broker_started"] = "broker_started"
     run_id: RunId = Field(description="Run")

@@ -19,8 +19,12 @@ RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{8,80}$")
 DeviceUuid = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/-]{1,96}$")]
 RunId = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 PeerId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}$")]
-Tag = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$")]
-ProfileName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,127}$")]
+Tag = Annotated[
+    str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+ProfileName = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,127}$")
+]
 
 
 def job_id(number: int) -> str:
