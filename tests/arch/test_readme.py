@@ -1,0 +1,101 @@
+"""The README's quick start does what it says: its commands run, in order, and succeed.
+
+Every `$ ` line of a console block below `<!-- run -->` runs in one shell, in a directory that holds
+the checkout's `conf/`. The first command that fails stops the block and is named.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.arch.source import CHECKOUT
+
+BLOCK = re.compile(r"^<!-- run -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> list[list[str]]:
+    """The commands of each block that is to be run."""
+    text = (CHECKOUT / "README.md").read_text("utf-8")
+    found = BLOCK.findall(text)
+    return [[line[2:] for line in block.splitlines() if line.startswith("$ ")] for block in found]
+
+
+def script(commands: list[str]) -> str:
+    """A shell program that says each command and stops at the first that fails."""
+    lines = ["exec </dev/null"]
+    for command in commands:
+        said = shlex.quote(f"$ {command}")
+        lines += [f"printf '%s\\n' {said}", f"{{ {command}", "} || { echo FAILED: $?; exit 1; }"]
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """PATH with the command in front; ends a run that the block left, whatever happened."""
+    beside = Path(sys.executable).parent
+    if not (beside / "praxist-zmq").exists():
+        beside = tmp_path / "bin"
+        beside.mkdir()
+        command = beside / "praxist-zmq"
+        command.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m praxist_zmq "$@"\n',
+            encoding="utf-8",
+        )
+        command.chmod(0o755)
+    values = dict(os.environ)
+    values["PATH"] = f"{beside}:{values['PATH']}"
+    values["PYTHONPATH"] = str(CHECKOUT)
+    values["TMPDIR"] = str(tmp_path)
+    yield values
+    for endpoint in tmp_path.rglob("resource_scheduler/endpoint.json"):
+        run = str(endpoint.parent.parent)
+        subprocess.run(
+            ["praxist-zmq", "--run-dir", run, "stop", "--grace", "1s", "--yes"],
+            env=values,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            check=True,
+            timeout=60,
+        )
+
+
+def test_the_readme_has_a_quick_start() -> None:
+    found = blocks()
+    assert found
+    assert all(commands for commands in found)
+    assert any("praxist-zmq launch" in line for commands in found for line in commands)
+
+
+@pytest.mark.parametrize("commands", blocks(), ids=lambda commands: shlex.split(commands[0])[0])
+def test_the_quick_start_runs(
+    commands: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    if importlib.util.find_spec("praxist_zmq.cli.main") is None:
+        pytest.skip("praxist_zmq.cli.main is not part of this checkout yet")
+    bash = shutil.which("bash")
+    assert bash, "bash is needed to run the README's commands"
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "conf").symlink_to(CHECKOUT / "conf")
+    with (tmp_path / "output").open("w+b") as output:
+        result = subprocess.run(
+            [bash, "-c", script(commands)],
+            cwd=work,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=100,
+        )
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    assert result.returncode == 0, text
