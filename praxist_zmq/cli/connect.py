@@ -1,0 +1,77 @@
+"""The one door to the scheduler: every verb asks through here.
+
+Turns refusals into errors that keep the job they are about. Never starts anything.
+Standard library only (the client itself needs zmq); the fast verbs import this module.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Protocol
+
+from ..errors import ERRORS, PraxistError
+from .run_selection import find_run
+from .settings import Settings
+
+Json = dict[str, Any]
+
+
+class Caller(Protocol):
+    """What the command line needs of `praxist_zmq.client.Client`."""
+
+    def call(self, request: Json, timeout_s: float | None = None) -> Json:
+        """The reply to one request, resent until it is answered or the time is over."""
+        ...
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Refused(PraxistError):
+    """A refusal of the broker, with the job it is about."""
+
+    def __init__(self, code: str, detail: str, help: list[str], job: Json | None) -> None:
+        if code not in ERRORS:
+            detail, code = f"{code}: {detail}", "protocol_mismatch"
+        super().__init__(code, detail, help)
+        self.job = job
+
+
+def connect(settings: Settings) -> Caller:
+    """A client of the run meant. Raises no_run, ambiguous_run, no_scheduler and the like."""
+    from ..client import Client
+
+    client: Caller = Client(find_run(settings.run_dir))
+    return client
+
+
+def refusal(reply: Json) -> Refused:
+    """A refusal reply as an error."""
+    helps = [str(line) for line in reply.get("help") or []]
+    job = reply.get("job")
+    return Refused(
+        str(reply.get("code")),
+        str(reply.get("detail", "")),
+        helps,
+        job if isinstance(job, dict) else None,
+    )
+
+
+def ask(client: Caller, request: Json, timeout_s: float | None) -> Json:
+    """The reply to one request. Raises the refusal as `Refused`."""
+    reply = client.call(request, timeout_s=timeout_s)
+    if reply.get("kind") == "refusal":
+        raise refusal(reply)
+    return reply
+
+
+def job_of_error(error: PraxistError) -> Json | None:
+    """The job an error is about, when the broker sent it."""
+    job = getattr(error, "job", None)
+    return job if isinstance(job, dict) else None

@@ -1,0 +1,83 @@
+"""`explain`: why a job waits, or how it ended; the broker's own gates with their numbers."""
+
+from __future__ import annotations
+
+import click
+
+from . import output
+from .connect import ask, connect
+from .documents import BLOCKER_KEYS, head, job_body, pick
+from .settings import global_options, settings_of
+from .verdict import Json, blocker_text
+from .waiting import now_s
+from .words import age, cut, parse_stamp, safe
+
+
+@click.command("explain")
+@click.argument("subject", metavar="JOB|profile:N|lease:ID")
+@global_options()
+@click.pass_context
+def command(ctx: click.Context, subject: str) -> int:
+    """Say why a job waits, or how it ended.
+
+    \b
+    praxist-zmq explain j-12
+    praxist-zmq explain profile:gpu_big
+    """
+    settings = settings_of(ctx)
+    with connect(settings) as client:
+        request = {"kind": "explain_job", "subject": subject}
+        reply = ask(client, request, settings.timeout_s)
+    if settings.is_json:
+        output.document(explain_document(reply))
+    elif settings.format == "name":
+        output.answer(*(str(blocker["code"]) for blocker in reply["blockers"]))
+    else:
+        output.answer(*page(reply, subject))
+    return 0
+
+
+def explain_document(reply: Json) -> Json:
+    """The JSON document."""
+    return {
+        **head("explanation"),
+        "job": None if reply["job"] is None else job_body(reply["job"]),
+        "verdict": reply["verdict"],
+        "position": reply["position"],
+        "gates": reply["gates"],
+        "blockers": [pick(BLOCKER_KEYS, blocker) for blocker in reply["blockers"]],
+        "options": reply["options"],
+    }
+
+
+def page(reply: Json, subject: str) -> list[str]:
+    """Verdict, every gate, the blockers, what the peer can do."""
+    lines = [_head(reply["job"], subject)]
+    place = f"   {reply['position']} in order" if reply["position"] else ""
+    count = len(reply["blockers"])
+    told = f", {count} blocker{'s' if count != 1 else ''}" if place else ""
+    lines.append(f"{safe(reply['verdict'])}{place}{told}")
+    if reply["gates"]:
+        lines += ["", "gates                    state     detail"]
+        for gate in reply["gates"]:
+            state = "BLOCKED" if gate["state"] == "blocked" else gate["state"]
+            lines.append(f"  {cut(safe(gate['name']), 22):<22} {state:<9} {safe(gate['detail'])}")
+    if reply["blockers"]:
+        lines += ["", "blockers"]
+        lines += [f"  {safe(blocker_text(blocker))}" for blocker in reply["blockers"]]
+    if reply["options"]:
+        lines.append("")
+        for number, option in enumerate(reply["options"]):
+            lines.append(f"{'YOU CAN' if number == 0 else '':<8}  {safe(option)}")
+    return lines
+
+
+def _head(job: Json | None, subject: str) -> str:
+    if job is None:
+        return safe(subject)
+    began = parse_stamp(job["submitted_at"])
+    since = age(None if began is None else now_s() - began)
+    return (
+        f"{job['job']}  {safe(job['tag'])}   {job['state']} (sent {since} ago)   "
+        f"{safe(job['peer'])}   {safe(job['profile'])}   {job['work_class']}"
+    )

@@ -1,0 +1,109 @@
+"""`gpus`: the devices with what is used, declared and free."""
+
+from __future__ import annotations
+
+import click
+
+from . import output
+from .connect import ask, connect
+from .documents import DEVICE_KEYS, head, pick
+from .settings import global_options, settings_of
+from .table import Column, print_table
+from .verdict import Json
+from .words import is_simulated, safe
+
+MEMORY_SHARE = 0.95  # the part of a device's memory that may be promised
+_COLUMNS = (
+    Column("GPU", right=True),
+    Column("UUID", least=8, drop=1),
+    Column("MODEL", least=8, drop=0),
+    Column("STATE"),
+    Column("NOW", right=True),
+    Column("DECLARED", right=True, keep_empty=True),
+    Column("EXTERNAL", right=True),
+    Column("FREE", right=True, keep_empty=True),
+    Column("MEM USED", right=True),
+    Column("MEM FREE", right=True),
+    Column("JOBS", least=8),
+    Column("RUNS", least=8, drop=2),
+)
+
+
+@click.command("gpus")
+@global_options()
+@click.pass_context
+def command(ctx: click.Context) -> int:
+    """Show the devices and what is free on them.
+
+    \b
+    praxist-zmq gpus
+    praxist-zmq gpus --json
+    """
+    settings = settings_of(ctx)
+    with connect(settings) as client:
+        reply = ask(client, {"kind": "get_devices"}, settings.timeout_s)
+    devices = reply["devices"]
+    if settings.is_json:
+        body = [pick(DEVICE_KEYS, device) for device in devices]
+        output.document({**head("gpus"), "devices": body, "simulated": reply["simulated"]})
+        return 0
+    if settings.format == "name":
+        output.answer(*(safe(device["uuid"]) for device in devices))
+        return 0
+    if reply["simulated"]:
+        (output.answer if settings.format == "table" else output.talk)("SIMULATED devices")
+    if not devices:
+        output.talk("no devices; `praxist-zmq status` says what the driver told")
+    print_table(settings, _COLUMNS, [row(device) for device in devices])
+    return 0
+
+
+def row(device: Json) -> list[object]:
+    """The cells of one device."""
+    return [
+        device["index"],
+        _short(device["uuid"]),
+        device["name"],
+        device["state"],
+        _number(device["utilization_pct"]),
+        "exclusive" if device["exclusive"] else _number(device["declared_utilization_pct"]),
+        _number(device["external_utilization_pct"]),
+        _free(device),
+        _gib(device["memory_used_mib"]),
+        _gib(_free_memory(device)),
+        " ".join(device["jobs"]),
+        " ".join(device["runs"]),
+    ]
+
+
+def _short(uuid: str) -> str:
+    if is_simulated(uuid):
+        return "SIMULATED"
+    return uuid.removeprefix("GPU-")[:8]
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f}"
+
+
+def _gib(mib: float | None) -> str:
+    return "?" if mib is None else f"{mib / 1024:.1f} GiB"
+
+
+def _free(device: Json) -> str:
+    """100 less what is declared and what others use; unknown stays unknown."""
+    if device["state"] != "available" or device["exclusive"]:
+        return "0"
+    external = device["external_utilization_pct"]
+    if external is None:
+        return "?"
+    return _number(max(0.0, 100 - device["declared_utilization_pct"] - external))
+
+
+def _free_memory(device: Json) -> float | None:
+    if device["state"] != "available" or device["exclusive"]:
+        return 0.0
+    total, external = device["memory_total_mib"], device["external_memory_mib"]
+    if total is None or external is None:
+        return None
+    return max(0.0, float(MEMORY_SHARE * total - device["declared_memory_mib"] - external))

@@ -1,0 +1,47 @@
+"""`launch`: submit, say the verdict within a second, wait, exit with the job's own code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .duration import DURATION
+from .launching import Launching, WaitOptions
+from .settings import global_options
+from .submission import AfterDashes, SubmissionOptions, submission_options
+
+
+@click.command("launch", cls=AfterDashes)
+@submission_options
+@click.option(
+    "--admission-timeout",
+    "--wait-timeout",
+    "admission_timeout",
+    type=DURATION,
+    metavar="DUR",
+    help="Withdraw the job if it has not started by then (exit 75).",
+)
+@click.option(
+    "--max-wait", type=DURATION, metavar="DUR", help="Stop waiting then; the job lives (exit 124)."
+)
+@click.option("--follow", is_flag=True, help="Copy the job's log to stdout as it grows.")
+@global_options()
+@click.pass_context
+def command(
+    ctx: click.Context,
+    admission_timeout: float | None,
+    max_wait: float | None,
+    follow: bool,
+    **typed: Any,
+) -> int:
+    """Submit an experiment, wait for it, exit with its code.
+
+    Ctrl-C or a killed tool call detaches; the job goes on.
+
+    \b
+    praxist-zmq launch --peer p1 --tag mixup/seed0 -- python train.py --seed 0
+    praxist-zmq launch --peer p1 --tag mixup/seed0 --max-wait 9m -- python train.py
+    """
+    waiting = WaitOptions(admission_timeout, max_wait, follow)
+    return Launching(ctx, SubmissionOptions(**typed), waiting).run()

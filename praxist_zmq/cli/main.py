@@ -1,0 +1,86 @@
+"""The command `praxist-zmq`: parse, run the verb, turn every ending into an exit code.
+
+Never shows a traceback: a fault of ours becomes one line and a report file. Source of the exit
+codes: `errors.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ..errors import PraxistError
+from .failure import report_error, report_fault, report_usage
+from .lazy import VERBS, VerbGroup
+from .output import silence_stdout, talk
+from .settings import Settings, global_options, settings_of
+from .words import PROGRAM
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # as a shell reports a death by SIGPIPE
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(PROGRAM, cls=VerbGroup, context_settings=_CONTEXT)
+@global_options()
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """An experiment scheduler for GPU hosts shared by research agents.
+
+    \b
+    praxist-zmq launch --peer p1 --tag mixup/seed0 -- python train.py
+    praxist-zmq status
+    """
+    settings = settings_of(ctx)
+    given = {"run_dir": settings.run_dir, "json": settings.json, "as_json": settings.json}
+    typed = {name: value for name, value in given.items() if value}
+    # Verbs that declare their own --run-dir or --json find what was typed before the verb here.
+    ledger = {name: dict(typed) for name in ("verify", "story", "repair")}
+    ctx.default_map = {
+        "up": dict(typed),
+        "down": dict(typed),
+        "ledger": {**typed, **ledger},
+    }
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out one command line; the exit status."""
+    own = list(arguments)[: list(arguments).index("--")] if "--" in arguments else list(arguments)
+    settings = Settings()
+    try:
+        with command.make_context(PROGRAM, list(arguments), obj=settings) as ctx:
+            result = command.invoke(ctx)
+            return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except click.ClickException as error:
+        settings.json = settings.json or "--json" in own
+        return report_usage(error, settings)
+    except PraxistError as error:
+        return report_error(error, settings)
+    except (KeyboardInterrupt, click.Abort):
+        talk("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        silence_stdout()
+        return EXIT_BROKEN_PIPE
+    except Exception as fault:  # noqa: BLE001 (the outermost frame: named, filed, exit 70)
+        return report_fault(fault, own, settings)
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    status = run(sys.argv[1:])
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        silence_stdout()
+        status = EXIT_BROKEN_PIPE
+    sys.exit(status)
+
+
+__all__ = ["VERBS", "command", "main", "run"]

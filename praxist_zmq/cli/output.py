@@ -1,0 +1,70 @@
+"""Where words go: the answer to stdout, the talk to stderr; either may be closed.
+
+A closed stderr must not end a wait: the talk is then dropped. A closed stdout ends the call
+quietly, as a pipe's reader expects. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from .settings import Settings, is_terminal
+
+
+def document(content: dict[str, Any]) -> None:
+    """One JSON document, one line, on stdout."""
+    answer(json.dumps(content, ensure_ascii=True, separators=(",", ":"), default=str))
+
+
+def answer(*lines: str) -> None:
+    """Lines of the answer. The caller has made every foreign text safe."""
+    if sys.stdout is None or not lines:
+        return
+    text = "\n".join(lines) + "\n"
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def talk(*lines: str) -> None:
+    """Lines for whoever watches. Losing them loses nothing."""
+    if sys.stderr is None or not lines:
+        return
+    text = "\n".join(lines) + "\n"
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    try:
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.flush()
+    except (BrokenPipeError, ValueError):
+        # The reader is gone. The wait, and the exit code with it, is what the caller needs.
+        _silence_stderr()
+
+
+def _silence_stderr() -> None:
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (lives with the process)
+
+
+def silence_stdout() -> None:
+    """After a broken pipe: nothing more is written, also not at interpreter exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def bold(text: str, settings: Settings, style: str = "1") -> str:
+    """`text` in an ANSI style where colour is on; the style never carries meaning alone."""
+    return f"\x1b[{style}m{text}\x1b[0m" if settings.colored else text
+
+
+def watched_by_person() -> bool:
+    """Whether stderr is a terminal, so that no heartbeat is needed."""
+    return is_terminal(sys.stderr)
+
+
+def answer_all(lines: Iterable[str]) -> None:
+    """Like `answer`, for any number of lines."""
+    answer(*lines)

@@ -1,0 +1,161 @@
+"""`queue`: the jobs of the run, running ones first, then in queue order."""
+
+from __future__ import annotations
+
+import click
+
+from . import output
+from .connect import Caller, ask, connect
+from .documents import head, job_body
+from .settings import Settings, global_options, settings_of
+from .table import Column, print_table
+from .verdict import Json, ending
+from .waiting import now_s
+from .words import PROGRAM, age, devices, is_simulated, parse_stamp, safe
+
+STATES = (
+    "queued",
+    "waiting_for_credentials",
+    "running",
+    "completed",
+    "failed",
+    "rejected",
+    "drained_unknown",
+)
+LIST_LIMIT = 10_000
+_COLUMNS = (
+    Column("JOB"),
+    Column("STATE"),
+    Column("CLASS", drop=2),
+    Column("PEER", least=6, drop=3),
+    Column("PROFILE", least=8, drop=1),
+    Column("AGE", right=True),
+    Column("LEFT", right=True, drop=0),
+    Column("TAG", least=14, keep_empty=True),
+    Column("WHERE / WHY", least=16, keep_empty=True),
+)
+
+
+@click.command("queue")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only this state."
+)
+@click.option("--peer", metavar="P", help="Only this peer's.")
+@global_options()
+@click.pass_context
+def command(ctx: click.Context, everything: bool, states: tuple[str, ...], peer: str | None) -> int:
+    """List jobs: running first, then in queue order.
+
+    \b
+    praxist-zmq queue
+    praxist-zmq queue -a --state failed --json
+    """
+    settings = settings_of(ctx)
+    request = {
+        "kind": "list_jobs",
+        "states": list(states),
+        "peer": peer,
+        "include_terminal": everything or bool(set(states) & set(STATES[3:])),
+        "limit": LIST_LIMIT,
+    }
+    with connect(settings) as client:
+        reply = ask(client, request, settings.timeout_s)
+        _print(settings, client, reply)
+    return 0
+
+
+def _print(settings: Settings, client: Caller, reply: Json) -> None:
+    jobs = reply["jobs"]
+    if settings.format == "json":
+        output.document(queue_document(reply))
+    elif settings.format == "jsonl":
+        for job in jobs:
+            output.document({**head("job"), **job_body(job)})
+    elif settings.format == "name":
+        output.answer(*(str(job["job"]) for job in jobs))
+    else:
+        if settings.format == "table":
+            output.answer(summary(reply))
+        print_table(settings, _COLUMNS, [row(job, now_s()) for job in jobs])
+        _footer(settings, reply)
+
+
+def queue_document(reply: Json) -> Json:
+    """The JSON document."""
+    return {
+        **head("queue"),
+        "jobs": [job_body(job) for job in reply["jobs"]],
+        "total": reply["total"],
+        "concurrency_limit": reply["concurrency_limit"],
+        "counts": reply["counts"],
+    }
+
+
+def summary(reply: Json) -> str:
+    """The line above the table."""
+    counts = reply["counts"]
+    ahead = "  ".join(f"{counts.get(state, 0)} {state}" for state in ("running", "queued"))
+    rest = "  ".join(
+        f"{counts[state]} {state}"
+        for state in STATES
+        if state not in ("running", "queued") and counts.get(state)
+    )
+    jobs = reply["jobs"]
+    name = safe(jobs[0]["run_id"]) + "   " if jobs else ""
+    simulated = any(is_simulated(uuid) for job in jobs for uuid in job["gpu_uuids"])
+    mark = "   SIMULATED devices" if simulated else ""
+    limit = f"(limit {reply['concurrency_limit']})"
+    return f"{name}{ahead}  {limit}" + (f"   {rest}" if rest else "") + mark
+
+
+def row(job: Json, now: float) -> list[object]:
+    """The cells of one job."""
+    since = job.get("started_at") if job["state"] == "running" else job["submitted_at"]
+    if job.get("ended_at"):
+        since = job["ended_at"]
+    began = parse_stamp(since)
+    return [
+        job["job"],
+        job["state"],
+        job["work_class"],
+        job["peer"],
+        job["profile"],
+        age(None if began is None else now - began),
+        left(job, now),
+        job["tag"],
+        where_or_why(job),
+    ]
+
+
+def left(job: Json, now: float) -> str:
+    """What is left of the expected run time; `?` when unknown, `-` when it does not run."""
+    began = parse_stamp(job.get("started_at"))
+    if job["state"] != "running":
+        return "-"
+    if job.get("eta_seconds") is None or began is None:
+        return "?"
+    return "~" + age(job["eta_seconds"] - (now - began))
+
+
+def where_or_why(job: Json) -> str:
+    """Where it runs, why it waits, or how it ended."""
+    note = f"  {job['note']}" if job.get("note") else ""
+    if job["state"] == "running":
+        return devices(job["gpu_uuids"]).replace(" SIMULATED", " SIM") + note
+    if job["state"] in ("queued", "waiting_for_credentials"):
+        codes = [blocker["code"].replace("_", " ") for blocker in job["blockers"]]
+        return ", ".join(codes) + note
+    if job["state"] == "rejected":
+        return str(job.get("note") or "")
+    signature = job.get("failure_signature")
+    return ending(job) + (f": {signature}" if signature else "") + note
+
+
+def _footer(settings: Settings, reply: Json) -> None:
+    hidden = reply["total"] - len(reply["jobs"])
+    if hidden > 0:
+        output.talk(f"{hidden} more jobs match; narrow it with --peer or --state")
+    waiting = [job for job in reply["jobs"] if job["state"] == "queued" and job["blockers"]]
+    if waiting and settings.format == "table":
+        output.answer(f"why: {PROGRAM} explain {waiting[-1]['job']}")

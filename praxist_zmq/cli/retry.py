@@ -1,0 +1,71 @@
+"""`retry`: try a job that ended badly again, under its stored tag, profile and class."""
+
+from __future__ import annotations
+
+import click
+
+from . import output
+from .connect import ask, connect
+from .documents import submission_document
+from .settings import global_options, settings_of
+from .submission import (
+    OptionallyAfterDashes,
+    directory,
+    environment,
+    wire_text,
+    words_after_dashes,
+)
+from .verdict import submitted_lines
+from .waiting import now_s
+
+
+@click.command("retry", cls=OptionallyAfterDashes)
+@click.argument("job", metavar="JOB")
+@click.option(
+    "--peer",
+    envvar="PRAXIST_PEER_ID",
+    metavar="P",
+    help="Must own the job; else PRAXIST_PEER_ID, else its owner.",
+)
+@click.option("--cwd", metavar="DIR", help="Another working directory [the stored one].")
+@global_options()
+@click.pass_context
+def command(ctx: click.Context, job: str, peer: str | None, cwd: str | None) -> int:
+    """Try a job that ended badly again. Without `-- CMD...` the stored command runs.
+
+    \b
+    praxist-zmq retry j-12
+    praxist-zmq retry tag:mixup/seed0 -- python train.py --fixed
+    """
+    settings = settings_of(ctx)
+    words = words_after_dashes(ctx)
+    request = {
+        "kind": "retry_job",
+        "job": job,
+        "peer": peer or None,
+        "command": [wire_text(word) for word in words] if words else None,
+        "cwd": directory(cwd) if cwd else None,
+        "environment": environment(),
+    }
+    with connect(settings) as client:
+        answer = ask(client, request, settings.timeout_s)
+    view = answer["job"]
+    if settings.is_json:
+        output.document(
+            submission_document(
+                "submit",
+                verdict=answer["verdict"],
+                job=view,
+                tag=view["tag"],
+                answer=answer,
+                retryable=False,
+                exit_code=0,
+                exit_source="scheduler",
+                error=None,
+            )
+        )
+        return 0
+    output.talk(*submitted_lines(answer, now_s(), waits=False))
+    if settings.format == "name":
+        output.answer(str(view["job"]))
+    return 0

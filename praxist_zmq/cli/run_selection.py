@@ -1,0 +1,93 @@
+"""Which run a call is about.
+
+`--run-dir`, else PRAXIST_RUN_DIR, else the enclosing folder that holds
+`resource_scheduler/endpoint.json`, else the user's only live run. Two candidates are never
+guessed between. Reads files, changes nothing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ..errors import PraxistError
+from ..host.liveness import NamedProcess, liveness
+from ..host.paths import canonical, runtime_root
+from .small_file import read_small
+
+RUN_FILE_BYTES_MAX = 65_536
+LISTED_MAX = 20
+
+
+def find_run(named: str | None) -> Path:
+    """The canonical directory of the run meant. Raises no_run, ambiguous_run, path_unusable."""
+    for source, value in (("--run-dir", named), ("PRAXIST_RUN_DIR", _environment())):
+        if value is not None:
+            return _checked(source, value)
+    enclosing = _enclosing()
+    if enclosing is not None:
+        return enclosing
+    live = live_runs()
+    if len(live) > 1:
+        raise PraxistError(
+            "ambiguous_run",
+            f"{len(live)} runs are live: " + ", ".join(str(run) for run in live[:LISTED_MAX]),
+            [f"name one: --run-dir {run}" for run in live[:LISTED_MAX]],
+        )
+    if not live:
+        raise PraxistError(
+            "no_run",
+            "no --run-dir, no PRAXIST_RUN_DIR, no run around this folder, and none is live",
+        )
+    return live[0]
+
+
+def _environment() -> str | None:
+    return os.environ.get("PRAXIST_RUN_DIR") or None
+
+
+def _checked(source: str, value: str) -> Path:
+    if not value or "\x00" in value:
+        raise PraxistError("path_unusable", f"{source} is empty or holds a NUL byte")
+    directory = canonical(value)
+    if not directory.is_dir():
+        raise PraxistError("no_run", f"{source} {value} is not a directory")
+    return directory
+
+
+def _enclosing() -> Path | None:
+    try:
+        here = canonical(os.getcwd())
+    except FileNotFoundError:
+        return None
+    for folder in (here, *here.parents):
+        if (folder / "resource_scheduler" / "endpoint.json").is_file():
+            return folder
+    return None
+
+
+def live_runs() -> list[Path]:
+    """The user's runs whose supervisor lives, by directory."""
+    found: set[Path] = set()
+    try:
+        entries = sorted((runtime_root() / "runs").iterdir())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    for entry in entries:
+        run = _live_run(entry / "run.json")
+        if run is not None:
+            found.add(run)
+    return sorted(found)
+
+
+def _live_run(file: Path) -> Path | None:
+    """The run that a `run.json` names, when its supervisor is proved alive."""
+    try:
+        content = json.loads(read_small(file, RUN_FILE_BYTES_MAX))
+        run_dir, supervisor = content["run_dir"], NamedProcess.of(content["supervisor"])
+    except (OSError, PraxistError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(run_dir, str) or liveness(supervisor) != "alive":
+        return None
+    return Path(run_dir)

@@ -1,0 +1,75 @@
+"""`show`: one job, everything that is known of it but its command and environment."""
+
+from __future__ import annotations
+
+import click
+
+from . import output
+from .connect import ask, connect
+from .documents import job_document
+from .settings import global_options, settings_of
+from .verdict import Json, blocker_text, ending, is_terminal_state
+from .words import between, devices, safe, span
+
+
+@click.command("show")
+@click.argument("job", metavar="JOB")
+@global_options()
+@click.pass_context
+def command(ctx: click.Context, job: str) -> int:
+    """Show one job.
+
+    \b
+    praxist-zmq show j-12
+    praxist-zmq show tag:mixup/seed0 --json
+    """
+    settings = settings_of(ctx)
+    with connect(settings) as client:
+        view = ask(client, {"kind": "show_job", "job": job}, settings.timeout_s)["job"]
+    if settings.is_json:
+        output.document(job_document(view))
+    elif settings.format == "name":
+        output.answer(str(view["job"]))
+    else:
+        output.answer(*page(view))
+    return 0
+
+
+def page(job: Json) -> list[str]:
+    """The page of one job; facts that do not apply are left out."""
+    facts: list[tuple[str, object]] = [
+        ("Tag", job["tag"]),
+        ("State", _state(job)),
+        ("Run", f"{job['run_id']}  generation {job['generation']}"),
+        ("Peer", job["peer"]),
+        ("Profile", f"{job['profile']}  class {job['work_class']}"),
+        ("Lease", job.get("lease_id")),
+        ("Where", devices(job["gpu_uuids"]) if job.get("attempt") else None),
+        ("Attempt", f"{job['attempt']} of {job['attempts']}" if job.get("attempt") else None),
+        ("Process", f"pid {job['pid']}, group {job['pgid']}" if job.get("pid") else None),
+        ("Submitted", job["submitted_at"]),
+        ("Started", job.get("started_at")),
+        ("Ended", job.get("ended_at")),
+        ("Took", _took(job)),
+        ("Expected", span(job["eta_seconds"]) if job.get("eta_seconds") else None),
+        ("Failure", job.get("failure_category")),
+        ("Last line", job.get("failure_signature")),
+        ("Log", job.get("log_path")),
+        ("Binding", job.get("binding_status")),
+        ("Depends on", " ".join(job.get("depends_on") or []) or None),
+        ("Note", job.get("note")),
+        ("Long id", job["job_id"]),
+    ]
+    lines = [f"{job['job']}"]
+    lines += [f"  {name:<10} {safe(value)}" for name, value in facts if value not in (None, "")]
+    lines += [f"  {'Waits for':<10} {safe(blocker_text(b))}" for b in job.get("blockers") or []]
+    return lines
+
+
+def _state(job: Json) -> str:
+    return f"{job['state']}, {ending(job)}" if is_terminal_state(job) else str(job["state"])
+
+
+def _took(job: Json) -> str | None:
+    took = between(job.get("started_at"), job.get("ended_at"))
+    return None if took is None else span(took)

@@ -1,0 +1,117 @@
+"""`sim`: foreign load and faults on the simulated devices of a live run.
+
+Writes the host scope's simulation file; the samplers read it. Refuses where no live run is
+simulated, so that nobody believes to have changed a real device.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from ..errors import PraxistError
+from ..host.paths import HostPaths, host_scope
+from . import output
+from .connect import Json, ask, connect
+from .documents import head
+from .settings import Settings, global_options, settings_of
+from .words import is_simulated, safe
+
+KINDS = ("lost", "memory_unsupported", "utilization_unsupported", "hang", "init")
+_NUMBER = re.compile(r"[0-9a-f]{12}$")
+
+
+@click.group("sim")
+def command() -> None:
+    """Set foreign load and faults on simulated devices."""
+
+
+@command.command("load")
+@click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help="Device.")
+@click.option(
+    "--utilization", type=click.FloatRange(0, 100), metavar="PCT", help="Busy share of others."
+)
+@click.option(
+    "--memory-gb", type=click.FloatRange(0, 1_000_000), metavar="G", help="GiB used by others."
+)
+@global_options()
+@click.pass_context
+def load(ctx: click.Context, gpu: int, utilization: float | None, memory_gb: float | None) -> int:
+    """Put foreign load on a simulated device.
+
+    \b
+    praxist-zmq sim load --gpu 0 --utilization 60 --memory-gb 20
+    """
+    from ..host.simulation_file import set_load
+
+    if utilization is None and memory_gb is None:
+        raise click.UsageError("give --utilization, --memory-gb, or both", ctx)
+    settings = settings_of(ctx)
+    path = _simulated(settings, gpu)
+    set_load(path, gpu, utilization, memory_gb)
+    told = [
+        f"utilization {utilization:g} %" if utilization is not None else "",
+        f"memory {memory_gb:g} GiB" if memory_gb is not None else "",
+    ]
+    return _told(settings, f"SIMULATED GPU {gpu}: others use " + ", ".join(filter(None, told)))
+
+
+@command.command("fail")
+@click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help="Device.")
+@click.argument("kind", type=click.Choice(KINDS))
+@global_options()
+@click.pass_context
+def fail(ctx: click.Context, gpu: int, kind: str) -> int:
+    """Break a simulated device.
+
+    \b
+    praxist-zmq sim fail --gpu 1 lost
+    """
+    from ..host.simulation_file import set_fault
+
+    settings = settings_of(ctx)
+    set_fault(_simulated(settings, gpu), gpu, kind)
+    return _told(settings, f"SIMULATED GPU {gpu}: {kind}")
+
+
+@command.command("clear")
+@global_options()
+@click.pass_context
+def clear(ctx: click.Context) -> int:
+    """Take all load and faults off the simulated devices."""
+    from ..host.simulation_file import clear as clear_file
+
+    settings = settings_of(ctx)
+    clear_file(_simulated(settings, None))
+    return _told(settings, "SIMULATED devices: no foreign load, no faults")
+
+
+def _simulated(settings: Settings, gpu: int | None) -> Path:
+    """The simulation file. Raises `no_run` when no live run simulates that device."""
+    with connect(settings) as client:
+        reply = ask(client, {"kind": "get_devices"}, settings.timeout_s)
+    if not reply["simulated"]:
+        raise PraxistError(
+            "no_run", "this run uses real devices", ["start it with `up --sim gpus=N,memory=GIB`"]
+        )
+    numbers = _numbers(reply["devices"])
+    if gpu is not None and numbers and gpu not in numbers:
+        raise PraxistError(
+            "usage", f"there is no simulated GPU {gpu}; there are {', '.join(map(str, numbers))}"
+        )
+    return HostPaths(host_scope()).simulation
+
+
+def _numbers(devices: list[Json]) -> list[int]:
+    found = [_NUMBER.search(d["uuid"]) for d in devices if is_simulated(d["uuid"])]
+    return sorted(int(match.group(), 16) for match in found if match)
+
+
+def _told(settings: Settings, text: str) -> int:
+    if settings.is_json:
+        output.document({**head("sim"), "detail": text})
+    elif not settings.quiet:
+        output.answer(safe(text))
+    return 0

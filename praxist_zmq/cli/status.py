@@ -1,0 +1,169 @@
+"""`status`: the page an operator reads first. Exit 0 healthy, 1 troubled, 3 not running.
+
+When no scheduler answers, the last `status.json` is shown as what was, with health `down`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from ..errors import PraxistError
+from ..host.paths import RunPaths
+from . import output
+from .connect import ask, connect
+from .documents import STATUS_KEYS, status_document
+from .run_selection import find_run
+from .settings import Settings, global_options, settings_of
+from .small_file import read_small
+from .verdict import Json
+from .waiting import now_s
+from .words import parse_stamp, safe, span
+
+EXITS = {"healthy": 0, "troubled": 1, "down": 3}
+AWAY = frozenset({"no_scheduler", "scheduler_restarting", "no_answer"})
+STATUS_BYTES_MAX = 4 * 1024 * 1024
+_STYLES = {"healthy": "32;1", "troubled": "33;1", "down": "31;1"}
+
+
+@click.command("status")
+@global_options()
+@click.pass_context
+def command(ctx: click.Context) -> int:
+    """Show the state of the run. Exit 0 healthy, 1 troubled, 3 not running.
+
+    \b
+    praxist-zmq status
+    praxist-zmq status --json
+    """
+    settings = settings_of(ctx)
+    status = read_status(settings)
+    if settings.is_json:
+        output.document(status_document(status))
+    elif settings.format == "name":
+        output.answer(str(status["health"]))
+    else:
+        output.answer(*page(status, settings))
+    return EXITS.get(status["health"], 1)
+
+
+def read_status(settings: Settings) -> Json:
+    """The status as the broker tells it, else as it was last written."""
+    run = RunPaths.of(find_run(settings.run_dir))
+    try:
+        with connect(settings) as client:
+            return ask(client, {"kind": "get_status"}, settings.timeout_s)
+    except PraxistError as error:
+        if error.code not in AWAY:
+            raise
+        return _last_known(run, error)
+
+
+def _last_known(run: RunPaths, error: PraxistError) -> Json:
+    status: dict[str, Any] = dict.fromkeys(STATUS_KEYS)
+    status.update(run_id=run.run_id, run_dir=str(run.run_dir), warnings=[], processes=[], jobs={})
+    warnings = [f"{error.row.title}: {error.detail}"]
+    try:
+        content = json.loads(read_small(run.status, STATUS_BYTES_MAX))
+        if isinstance(content, dict):
+            status.update({key: content[key] for key in STATUS_KEYS if key in content})
+    except FileNotFoundError:
+        warnings.append("this run never had a scheduler")
+    except (OSError, ValueError, RecursionError, PraxistError) as fault:
+        warnings.append(f"status.json is unreadable: {fault}")
+    status.update(health="down", warnings=warnings, processes=[])
+    return status
+
+
+def page(status: Json, settings: Settings) -> list[str]:
+    """Identity and health, facts, warnings."""
+    health = str(status["health"])
+    head = output.bold(health.upper(), settings, _STYLES.get(health, "1"))
+    mark = "   SIMULATED devices" if status.get("simulated") else ""
+    lines = [f"* {safe(status['run_id'])}  central scheduler   {head}{mark}"]
+    facts = {
+        "Run": _run(status),
+        "Service": _service(status),
+        "Jobs": _jobs(status),
+        "Limit": _limit(status),
+        "Pressure": _pressure(status),
+        "GPUs": _probe(status),
+        "Waiting": _waiting(status),
+        "Processes": _processes(status),
+        "As of": _as_of(status),
+    }
+    lines += [f"   {name:<10} {text}" for name, text in facts.items() if text]
+    warnings = status.get("warnings") or []
+    lines.append(f"   {'Warnings':<10} {safe(warnings[0]) if warnings else 'none'}")
+    lines += [f"   {'':<10} {safe(warning)}" for warning in warnings[1:]]
+    return lines
+
+
+def _run(status: Json) -> str:
+    generation = status.get("generation") or {}
+    number = generation.get("number")
+    told = "" if number is None else f"   generation {number} {safe(generation.get('state') or '')}"
+    return safe(status["run_dir"]) + told.rstrip()
+
+
+def _service(status: Json) -> str | None:
+    if status.get("epoch") is None:
+        return None
+    size = (status.get("ledger_bytes") or 0) / 1e6
+    return f"epoch {status['epoch']}, ledger {size:.1f} MB, sequence {status['sequence']}"
+
+
+def _jobs(status: Json) -> str:
+    jobs = status.get("jobs") or {}
+    order = ["running", "queued", *sorted(set(jobs) - {"running", "queued"})]
+    told = "  ".join(f"{jobs.get(s, 0)} {safe(s)}" for s in order if s in jobs or s in order[:2])
+    total = status.get("jobs_total")
+    return told + ("" if total is None else f"   ({total} in all)")
+
+
+def _limit(status: Json) -> str | None:
+    limit = status.get("concurrency_limit")
+    return None if limit is None else f"{limit} at once"
+
+
+def _pressure(status: Json) -> str | None:
+    host = status.get("host") or {}
+    if not host:
+        return None
+    told = "  ".join(
+        f"{name} " + ("unknown" if host.get(key) is None else f"{host[key]:.0f} %")
+        for name, key in (("cpu", "cpu_pct"), ("memory", "memory_pct"), ("io", "io_pct"))
+    )
+    age_s = host.get("age_s")
+    return told + ("" if age_s is None else f"   ({span(age_s)} old)")
+
+
+def _probe(status: Json) -> str | None:
+    probe = status.get("accelerator_probe") or {}
+    if not probe:
+        return None
+    reason = f": {safe(probe['reason'])}" if probe.get("reason") else ""
+    return f"{safe(probe.get('state') or 'unknown')}{reason}"
+
+
+def _waiting(status: Json) -> str | None:
+    reasons = status.get("queue_blocked_reasons") or {}
+    return "  ".join(f"{number} {safe(reason)}" for reason, number in reasons.items()) or None
+
+
+def _processes(status: Json) -> str | None:
+    told = []
+    for process in status.get("processes") or []:
+        again = f", {process['restarts']} restarts" if process["restarts"] else ""
+        told.append(f"{safe(process['name'])} {process['pid']} (up {span(process['up_s'])}{again})")
+    return "  ".join(told) or None
+
+
+def _as_of(status: Json) -> str | None:
+    if status["health"] != "down" or not status.get("at"):
+        return None
+    written = parse_stamp(status["at"])
+    old = "" if written is None else f", {span(now_s() - written)} ago"
+    return f"{safe(status['at'])}{old} (last known; nothing answers now)"

@@ -1,0 +1,109 @@
+"""`stop`: fence the run, reject the queue, end every experiment, end the scheduler.
+
+Without `--yes` nothing is sent but a dry run. Reports what was left, and exits 1 if any was.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import PraxistError
+from . import output
+from .connect import Caller, ask, connect
+from .documents import head
+from .duration import DURATION_OR_ZERO
+from .settings import Settings, global_options, settings_of
+from .verdict import Json, is_terminal_state
+from .waiting import changes, mono_s
+from .words import cut, safe, span
+
+AFTER_GRACE_S = 30.0
+NAMES_SHOWN = 20
+
+
+@click.command("stop")
+@click.option(
+    "--grace",
+    type=DURATION_OR_ZERO,
+    default=5.0,
+    metavar="DUR",
+    help="Between TERM and KILL [5s].",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would happen.")
+@click.option("--yes", is_flag=True, help="Yes, end all experiments of this run.")
+@global_options()
+@click.pass_context
+def command(ctx: click.Context, grace: float, dry_run: bool, yes: bool) -> int:
+    """End the run with all its experiments.
+
+    \b
+    praxist-zmq stop --dry-run
+    praxist-zmq stop --yes --grace 30s
+    """
+    if grace > 3600:
+        raise click.UsageError("--grace: at most 1h", ctx)
+    if not yes and not dry_run:
+        raise click.UsageError(
+            "this ends every experiment of the run: say --yes, or --dry-run", ctx
+        )
+    settings = settings_of(ctx)
+    began_s = mono_s()
+    with connect(settings) as client:
+        request = {"kind": "stop_run", "grace_seconds": grace, "dry_run": dry_run}
+        reply = ask(client, request, settings.timeout_s)
+        _tell(settings, reply)
+        left = [] if dry_run else _wait(client, reply["ending"], began_s + grace + AFTER_GRACE_S)
+    return _end(settings, reply, left, mono_s() - began_s)
+
+
+def _wait(client: Caller, names: list[str], until_s: float) -> list[str]:
+    """Wait until the jobs have ended; those that have not by then."""
+    left: list[str] = []
+    for name in names:
+        view: Json = ask(client, {"kind": "show_job", "job": name}, 10.0)["job"]
+        try:
+            for changed in changes(client, view, max(until_s, mono_s() + 0.1)):
+                view = changed
+        except PraxistError as error:
+            if error.code != "wait_timeout":
+                raise
+        if not is_terminal_state(view):
+            left.append(name)
+    return left
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return " ".join(safe(cut(name, 40)) for name in names[:NAMES_SHOWN]) + more
+
+
+def _tell(settings: Settings, reply: Json) -> None:
+    if settings.is_json or settings.quiet:
+        return
+    rejected, ending = reply["rejected"], reply["ending"]
+    if reply["dry_run"]:
+        output.answer("fence    would be set: nothing new would be accepted or started")
+        output.answer(f"queue    would reject {len(rejected)} jobs  {_names(rejected)}".rstrip())
+        output.answer(f"running  would end {len(ending)} jobs  {_names(ending)}".rstrip())
+        return
+    output.answer("fence    set: nothing new is accepted or started")
+    output.answer(f"queue    {len(rejected)} jobs rejected  {_names(rejected)}".rstrip())
+    if ending:
+        output.answer(f"running  {len(ending)} jobs told to end  {_names(ending)}")
+
+
+def _end(settings: Settings, reply: Json, left: list[str], took_s: float) -> int:
+    exit_code = 1 if left else 0
+    if settings.is_json:
+        body = {key: reply[key] for key in ("dry_run", "rejected", "ending")}
+        output.document({**head("stop"), **body, "left": left, "exit_code": exit_code})
+        return exit_code
+    if not reply["dry_run"]:
+        ended = len(reply["ending"]) - len(left)
+        if reply["ending"]:
+            output.answer(f"running  {ended} of {len(reply['ending'])} gone in {span(took_s)}")
+        if left:
+            output.answer(f"left     {_names(left)}: still alive; see `praxist-zmq show JOB`")
+        else:
+            output.answer("stopped  nothing of this run is left")
+    return exit_code

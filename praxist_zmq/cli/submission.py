@@ -1,0 +1,172 @@
+"""What `launch` and `submit` share: their options, the request, and its first answer.
+
+Text after `--` is passed on untouched and is mandatory. The environment is the caller's own,
+byte for byte. Standard library and click only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ..errors import PraxistError
+from ..protocol.os_text import WireText, to_wire
+from .connect import Caller, ask
+from .duration import DURATION
+from .settings import CallableT
+from .verdict import Json
+
+WORK_CLASSES = ("scout", "ordinary", "mature")
+STARTS_AT_ONCE_S = 0.3
+
+
+class AfterDashes(click.Command):
+    """A command whose words after the first `--` are somebody else's command line."""
+
+    needs_command = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the words aside before any parsing."""
+        words: list[str] = []
+        given = "--" in args
+        if given:
+            at = args.index("--")
+            args, words = args[:at], args[at + 1 :]
+        ctx.meta["praxist_zmq.words"] = tuple(words) if given else None
+        rest = super().parse_args(ctx, args)
+        if self.needs_command and not words:
+            raise click.UsageError("the command is missing: write it after `--`", ctx)
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show the words in the usage line."""
+        words = "-- CMD..." if self.needs_command else "[-- CMD...]"
+        return [*super().collect_usage_pieces(ctx), words]
+
+
+class OptionallyAfterDashes(AfterDashes):
+    """The same where the words may be absent."""
+
+    needs_command = False
+
+
+def words_after_dashes(ctx: click.Context) -> tuple[str, ...] | None:
+    """The words after `--`; None when there was no `--`."""
+    words: tuple[str, ...] | None = ctx.meta["praxist_zmq.words"]
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionOptions:
+    """The options of `launch` and `submit` as typed. Times are seconds."""
+
+    peer: str
+    tag: str
+    profile: str | None
+    work_class: str
+    eta: float | None
+    cwd: str | None
+    lease: str | None
+    retry_terminal: bool
+    dry_run: bool
+    result_file: str | None
+    scheduler_exit: int | None
+
+
+def submission_options(function: CallableT) -> CallableT:
+    """Decorator: the options of a submission."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--peer",
+        required=True,
+        envvar="PRAXIST_PEER_ID",
+        metavar="P",
+        help="Submitting peer; else PRAXIST_PEER_ID.",
+    ),
+    click.option("--tag", required=True, metavar="T", help="Stable name of the experiment."),
+    click.option("--profile", metavar="N", help="Resource profile; else the contract's default."),
+    click.option(
+        "--work-class",
+        type=click.Choice(WORK_CLASSES),
+        default="ordinary",
+        show_default=True,
+        help="How mature the work is.",
+    ),
+    click.option("--eta", type=DURATION, metavar="DUR", help="Expected run time."),
+    click.option("--cwd", metavar="DIR", help="Working directory of the command [this one]."),
+    click.option("--lease", metavar="ID", help="Supply lease that this answers."),
+    click.option("--retry-terminal", is_flag=True, help="Try again what already ended badly."),
+    click.option("--dry-run", is_flag=True, help="Only say what would happen."),
+    click.option("--result-file", metavar="F", help="Also write the final JSON document there."),
+    click.option(
+        "--scheduler-exit",
+        type=click.IntRange(1, 255),
+        metavar="N",
+        help="Exit with N where the code would be the scheduler's; 124 and 130 stay.",
+    ),
+)
+
+
+def wire_text(text: str) -> WireText:
+    """A string of the operating system as it travels: UTF-8, else its bytes in base64."""
+    return to_wire(os.fsencode(text))
+
+
+def environment() -> dict[str, WireText]:
+    """The caller's environment, byte for byte. Raises `bad_command` for a name not in UTF-8."""
+    variables: dict[str, WireText] = {}
+    for name, value in os.environb.items():
+        try:
+            variables[name.decode("utf-8")] = to_wire(value)
+        except UnicodeDecodeError:
+            raise PraxistError(
+                "bad_command", f"the environment variable {name!r} is not named in UTF-8"
+            ) from None
+    return variables
+
+
+def directory(named: str | None) -> WireText:
+    """The absolute working directory. Raises `bad_directory` when this one is gone."""
+    try:
+        return wire_text(os.path.abspath(named) if named else os.getcwd())
+    except FileNotFoundError as error:
+        raise PraxistError("bad_directory", "the current directory was removed") from error
+
+
+def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json:
+    """The `submit_job` request."""
+    return {
+        "kind": "submit_job",
+        "peer": options.peer,
+        "tag": options.tag,
+        "command": [wire_text(word) for word in words],
+        "cwd": directory(options.cwd),
+        "environment": environment(),
+        "profile": options.profile,
+        "work_class": options.work_class,
+        "eta_seconds": options.eta,
+        "lease_id": options.lease,
+        "retry_terminal": options.retry_terminal,
+        "dry_run": options.dry_run,
+    }
+
+
+def submit(client: Caller, request: Json, timeout_s: float) -> Json:
+    """The broker's `submitted` reply. Raises its refusal."""
+    return ask(client, request, timeout_s)
+
+
+def folded(exit_code: int, source: str, scheduler_exit: int | None) -> int:
+    """The exit status under `--scheduler-exit`."""
+    if scheduler_exit is None or source == "job" or exit_code in (0, 124, 130):
+        return exit_code
+    return scheduler_exit

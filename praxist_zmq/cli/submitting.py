@@ -1,0 +1,120 @@
+"""One submission as the caller sees it: ask, tell the verdict, leave the document.
+
+Standard library and click only; never imports pydantic or rich.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import PraxistError
+from . import output
+from .connect import Caller, connect, job_of_error
+from .documents import submission_document
+from .failure import error_document, verdict_word
+from .result_file import check_result_file, write_result
+from .settings import Settings, settings_of
+from .submission import (
+    SubmissionOptions,
+    folded,
+    submission_request,
+    submit,
+    words_after_dashes,
+)
+from .verdict import Json, dry_run_lines, refused_lines, submitted_lines
+from .waiting import now_s
+
+
+class Submitting:
+    """A `submit`; `launch` builds on it."""
+
+    waits = False
+
+    def __init__(self, kind: str, ctx: click.Context, options: SubmissionOptions) -> None:
+        self.kind = kind
+        self.settings: Settings = settings_of(ctx)
+        self.options = options
+        self.words = words_after_dashes(ctx) or ()
+        self.answer: Json = {}
+        self.job: Json | None = None
+
+    def run(self) -> int:
+        """Carry it out; the exit status."""
+        try:
+            check_result_file(self.options.result_file)
+            request = submission_request(self.options, self.words)
+            with connect(self.settings) as client:
+                return self._with(client, request)
+        except PraxistError as error:
+            return self._refused(error)
+        except KeyboardInterrupt:
+            return self._interrupted()
+
+    def _with(self, client: Caller, request: Json) -> int:
+        self.answer = submit(client, request, self.settings.timeout_s)
+        self.job = self.answer["job"]
+        if self.options.dry_run:
+            return self._dry_run()
+        self._tell_verdict()
+        return self._end(0, "scheduler", None)
+
+    def _dry_run(self) -> int:
+        if not self.settings.is_json:
+            output.talk(*dry_run_lines(self.answer))
+        return self._end(0, "scheduler", None)
+
+    def _tell_verdict(self) -> None:
+        if self.settings.is_json or self.job is None:
+            return
+        lines = submitted_lines(self.answer, now_s(), waits=self.waits)
+        output.talk(*(lines[:1] if self.settings.quiet else lines))
+        if self.settings.format == "name":
+            output.answer(str(self.job["job"]))
+
+    def _refused(self, error: PraxistError) -> int:
+        job = job_of_error(error)
+        if not self.settings.is_json:
+            if self.job is None:
+                output.talk(*refused_lines(error, self.options.tag, job, now_s()))
+            else:
+                output.talk(*refused_lines(error, str(self.job["job"]), None, now_s()))
+        self.job = self.job or job
+        return self._end(error.exit_code, "scheduler", error)
+
+    def _interrupted(self) -> int:
+        if self.job is None:
+            detail = "before the scheduler answered; sending the same command again is safe"
+            error = PraxistError("interrupted", detail, ["send the same command again"])
+        else:
+            name = self.job["job"]
+            error = PraxistError(
+                "interrupted",
+                f"{name} goes on",
+                [f"praxist-zmq wait {name} waits on; praxist-zmq cancel {name} ends it"],
+            )
+        if not self.settings.is_json:
+            output.talk(f"detached  {error.detail}", *(f"  help  {line}" for line in error.help))
+        return self._end(error.exit_code, "scheduler", error)
+
+    def _verdict(self, error: PraxistError | None) -> str:
+        if self.answer:
+            return str(self.answer["verdict"])
+        return "unavailable" if error is None else verdict_word(error)
+
+    def _end(self, exit_code: int, source: str, error: PraxistError | None) -> int:
+        exit_code = folded(exit_code, source, self.options.scheduler_exit)
+        content = submission_document(
+            self.kind,
+            verdict=self._verdict(error),
+            job=self.job,
+            tag=self.options.tag,
+            answer=self.answer,
+            retryable=error is not None and error.row.retryable,
+            exit_code=exit_code,
+            exit_source=source,
+            error=None if error is None else error_document(error),
+        )
+        if self.settings.is_json:
+            output.document(content)
+        write_result(self.options.result_file, content)
+        return exit_code

@@ -1,0 +1,260 @@
+"""The lines of `launch`, `submit` and `wait`: what happened to a job, in words.
+
+Pure: a job's view as the broker sends it, and the time now, become lines of at most 100 columns
+(paths are never cut). Standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import PraxistError
+from .failure import error_lines, verdict_word
+from .words import (
+    LINE_COLUMNS,
+    PROGRAM,
+    between,
+    cells,
+    cut,
+    devices,
+    parse_stamp,
+    safe,
+    span,
+    wrapped,
+)
+
+Json = dict[str, Any]
+TERMINAL = frozenset({"completed", "failed", "rejected", "drained_unknown"})
+BLOCKERS_SHOWN = 6
+
+
+def is_terminal_state(job: Json) -> bool:
+    """Whether the job has ended."""
+    return job["state"] in TERMINAL
+
+
+def exit_of(job: Json) -> tuple[int, str]:
+    """The exit status an ended job gives its waiter, and whose it is (`job`, `scheduler`)."""
+    state = job["state"]
+    if state == "completed":
+        return int(job.get("exit_code") or 0), "job"
+    if state == "failed":
+        if job.get("signal"):
+            return 128 + int(job["signal"]), "job"
+        return int(job.get("exit_code") or 1), "job"
+    if state == "drained_unknown":
+        return 79, "scheduler"
+    return 65, "scheduler"
+
+
+def ending(job: Json) -> str:
+    """How an attempt ended: `exit 3`, `signal 11`, `outcome unknown`."""
+    if job.get("signal"):
+        return f"signal {job['signal']}"
+    if job.get("exit_code") is not None:
+        return f"exit {job['exit_code']}"
+    return "outcome unknown" if job["state"] == "drained_unknown" else "no exit code"
+
+
+def headline(word: str, job: Json, facts: str) -> str:
+    """`word j-12 TAG  facts`; the tag gives way when the line is too long."""
+    head = f"{word} {job['job']} "
+    room = LINE_COLUMNS - cells(head) - cells(facts) - 2
+    return f"{head}{cut(safe(job['tag']), max(room, 12))}  {facts}"
+
+
+def _profile(job: Json, source: str | None) -> str:
+    named = safe(job["profile"]) + (" (default)" if source == "default" else "")
+    return f"profile {cut(named, 34)}  class {job['work_class']}"
+
+
+def next_line(*commands: str) -> str:
+    """What to run next."""
+    return "  next  " + "   |   ".join(commands)
+
+
+def submitted_lines(answer: Json, now_s: float, *, waits: bool) -> list[str]:
+    """The verdict on an accepted submission, and what a peer should know."""
+    job, verdict = answer["job"], answer["verdict"]
+    lines = {
+        "started": _started,
+        "queued": _queued,
+        "joined": _joined,
+        "done": _done,
+        "retrying": _retrying,
+    }.get(verdict, _queued)(job, answer, now_s)
+    for note in answer.get("notes") or []:
+        lines += wrapped("note", note)
+    if verdict == "joined":
+        lines += wrapped("help", "if this is other science, give it another tag; if not, just wait")
+    if verdict != "done":
+        lines.append(_next(job, waits))
+    return lines
+
+
+def _next(job: Json, waits: bool) -> str:
+    name = job["job"]
+    if not waits:
+        return next_line(f"{PROGRAM} explain {name}", f"{PROGRAM} wait {name}")
+    if job["state"] == "running":
+        return next_line(f"{PROGRAM} logs -f {name}", "Ctrl-C detaches, the job goes on")
+    return next_line(f"{PROGRAM} explain {name}", "Ctrl-C detaches, the job goes on")
+
+
+def _started(job: Json, answer: Json, now_s: float) -> list[str]:
+    facts = f"{devices(job['gpu_uuids'])}  {_profile(job, answer.get('profile_source'))}"
+    lines = [headline("started", job, facts)]
+    if job.get("log_path"):
+        lines.append(f"  log   {safe(job['log_path'])}")
+    return lines
+
+
+def _queued(job: Json, answer: Json, now_s: float) -> list[str]:
+    lines = [headline("queued", job, _profile(job, answer.get("profile_source")))]
+    return lines + blocker_lines(job)
+
+
+def _retrying(job: Json, answer: Json, now_s: float) -> list[str]:
+    number = int(job.get("attempts") or 0) + (0 if job["state"] == "running" else 1)
+    lines = [headline("retrying", job, f"attempt {number} under the same identity")]
+    return lines + blocker_lines(job)
+
+
+def _joined(job: Json, answer: Json, now_s: float) -> list[str]:
+    who = f"sent by {cut(safe(job['peer']), 40)}"
+    since = parse_stamp(job.get("started_at") or job.get("submitted_at"))
+    lasted = span(None if since is None else now_s - since)
+    if job["state"] == "running":
+        where = devices(job["gpu_uuids"])
+        return [headline("joined", job, f"running on {where} for {lasted}, {who}")]
+    return [headline("joined", job, f"{_state(job)} for {lasted}, {who}"), *blocker_lines(job)]
+
+
+def _done(job: Json, answer: Json, now_s: float) -> list[str]:
+    facts = f"completed {_ago(job, now_s)}, {ending(job)}, took {_took(job)}"
+    lines = [headline("done", job, facts)]
+    if not answer.get("notes"):
+        lines += wrapped("note", "same tag, so the earlier result stands; nothing was run")
+    return lines
+
+
+def _state(job: Json) -> str:
+    return (
+        str(job["state"]).replace("_", " ") if job["state"] != "drained_unknown" else job["state"]
+    )
+
+
+def _ago(job: Json, now_s: float) -> str:
+    ended = parse_stamp(job.get("ended_at"))
+    return "earlier" if ended is None else f"{span(now_s - ended)} ago"
+
+
+def _took(job: Json) -> str:
+    return span(between(job.get("started_at"), job.get("ended_at")))
+
+
+def blocker_lines(job: Json) -> list[str]:
+    """`waits for …`, one line a blocker."""
+    blockers = job.get("blockers") or []
+    lines: list[str] = []
+    for blocker in blockers[:BLOCKERS_SHOWN]:
+        lines += wrapped("waits", blocker_text(blocker))
+    if len(blockers) > BLOCKERS_SHOWN:
+        lines.append(f"  waits  and {len(blockers) - BLOCKERS_SHOWN} more reasons")
+    return lines
+
+
+def blocker_text(blocker: Json) -> str:
+    """One reason with its numbers."""
+    return f"{blocker['code']}: {blocker['detail']}" if blocker.get("detail") else blocker["code"]
+
+
+def refused_lines(error: PraxistError, tag: str, job: Json | None, now_s: float) -> list[str]:
+    """The verdict on a submission that was not accepted."""
+    if job is None or error.code != "terminal_duplicate":
+        return error_lines(error, cut(safe(tag), 40))
+    tries = int(job.get("attempts") or 0)
+    how = f"{ending(job)}, attempt {tries} of {tries}" if tries else "never ran"
+    head = f"{verdict_word(error)} {cut(safe(tag), 40)}  "
+    lines = [head + f"{job['job']} already {_state(job)} {_ago(job, now_s)} ({how})"]
+    if job.get("failure_signature"):
+        lines += wrapped("last", cut(safe(job["failure_signature"]), 200))
+    if tries:
+        lines.append(f"  help  read it:          {PROGRAM} logs {job['job']} -n 40")
+    lines.append("  help  after a repair:   add --retry-terminal, keep this tag")
+    return lines
+
+
+def dry_run_lines(answer: Json) -> list[str]:
+    """What a submission would have met."""
+    job = answer["job"]
+    would = {"queued": "queue", "started": "start", "joined": "join", "retrying": "retry"}
+    word = would.get(answer["verdict"], answer["verdict"])
+    facts = _profile(job, answer.get("profile_source"))
+    lines = [f"would {word} {cut(safe(job['tag']), 50)}  {facts}", *blocker_lines(job)]
+    for note in answer.get("notes") or []:
+        lines += wrapped("note", note)
+    return lines
+
+
+def phase(job: Json) -> tuple[str, str | None, bool, str | None]:
+    """What a reader wants to hear of when it changes."""
+    running = job["state"] == "running"
+    return job["state"], job.get("attempt"), running and bool(job.get("started_at")), job["note"]
+
+
+def change_line(before: Json | None, job: Json) -> str | None:
+    """One line for a change of phase; None when there is nothing worth telling."""
+    if before is not None and phase(before) == phase(job):
+        return None
+    state, name = job["state"], job["job"]
+    if state in TERMINAL:
+        return final_line(job)
+    if state == "running":
+        if not job.get("started_at"):
+            return None
+        if before is not None and phase(before)[:3] == phase(job)[:3]:
+            return f"running {name}: {safe(job['note'])}" if job.get("note") else None
+        waited = span(between(job.get("submitted_at"), job.get("started_at")))
+        again = f", attempt {job['attempts']}" if int(job.get("attempts") or 0) > 1 else ""
+        return f"started {name} on {devices(job['gpu_uuids'])}{again} (waited {waited})"
+    if before is not None and before["state"] == "running":
+        return f"queued {name} again after attempt {before.get('attempts')}"
+    if state == "waiting_for_credentials":
+        return f"queued {name}: waits for credentials; send the same command again"
+    return None
+
+
+def final_line(job: Json) -> str:
+    """The last line about an ended job."""
+    state, name = job["state"], job["job"]
+    if state == "rejected":
+        why = job.get("note") or job.get("failure_signature") or "it will not run"
+        return cut(f"rejected {name}: {safe(why)}", 2 * LINE_COLUMNS)
+    if state == "drained_unknown":
+        return f"drained_unknown {name} outcome unknown: the process ended while nothing watched it"
+    waited = span(between(job.get("submitted_at"), job.get("started_at")))
+    line = f"{state} {name} {ending(job)} after {_took(job)} (waited {waited})"
+    if state == "failed" and job.get("failure_signature"):
+        line += f": {cut(safe(job['failure_signature']), 160)}"
+    return line
+
+
+def final_lines(job: Json) -> list[str]:
+    """The last lines of a blocking launch."""
+    lines = [final_line(job)]
+    if job["state"] in ("failed", "drained_unknown") and job.get("log_path"):
+        lines.append(f"  log   {safe(job['log_path'])}")
+    return lines
+
+
+def alive_line(job: Json, now_s: float) -> str:
+    """The heartbeat of a long wait."""
+    if job["state"] == "running":
+        since = parse_stamp(job.get("started_at"))
+        lasted = span(None if since is None else now_s - since)
+        return f"running {job['job']} on {devices(job['gpu_uuids'])} for {lasted}"
+    since = parse_stamp(job.get("submitted_at"))
+    lasted = span(None if since is None else now_s - since)
+    codes = ", ".join(blocker["code"] for blocker in job.get("blockers") or [])
+    return f"queued {job['job']} for {lasted}" + (f": {codes}" if codes else "")

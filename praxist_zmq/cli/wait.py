@@ -1,0 +1,162 @@
+"""`wait`: block until jobs have ended; one line a change; exit by result."""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import PraxistError
+from . import output
+from .connect import Caller, ask, connect
+from .documents import head, job_body, job_document
+from .duration import DURATION
+from .feed import Feed
+from .settings import Settings, global_options, settings_of
+from .verdict import (
+    Json,
+    alive_line,
+    change_line,
+    exit_of,
+    final_line,
+    is_terminal_state,
+    phase,
+)
+from .waiting import HEARTBEAT_S, changes, mono_s, now_s
+from .words import clock_time
+
+LIST_LIMIT = 10_000
+
+
+@click.command("wait")
+@click.argument("jobs", nargs=-1, metavar="JOB...")
+@click.option("--peer", metavar="P", help="All queued and running jobs of this peer.")
+@click.option("--all", "everything", is_flag=True, help="All queued and running jobs.")
+@click.option("--any", "any_one", is_flag=True, help="End with the first job that ends.")
+@click.option(
+    "--timeout", "limit", type=DURATION, metavar="DUR", help="Stop waiting then (exit 124)."
+)
+@global_options(without=("timeout",))
+@click.pass_context
+def command(
+    ctx: click.Context,
+    jobs: tuple[str, ...],
+    peer: str | None,
+    everything: bool,
+    any_one: bool,
+    limit: float | None,
+) -> int:
+    """Wait until jobs have ended.
+
+    One job: exit with its code. Several: 0 if all completed, else 1.
+
+    \b
+    praxist-zmq wait j-12
+    praxist-zmq wait --peer p1 --timeout 9m
+    """
+    if bool(jobs) + (peer is not None) + everything != 1:
+        raise click.UsageError("name jobs, or --peer P, or --all", ctx)
+    waiting = _Waiting(settings_of(ctx), any_one, None if limit is None else mono_s() + limit)
+    with connect(waiting.settings) as client:
+        try:
+            return waiting.run(client, jobs, peer)
+        except KeyboardInterrupt:
+            raise PraxistError("interrupted", "the jobs go on") from None
+
+
+class _Waiting:
+    """One call of `wait`."""
+
+    def __init__(self, settings: Settings, any_one: bool, until_s: float | None) -> None:
+        self.settings = settings
+        self.any_one = any_one
+        self.until_s = until_s
+        self.views: dict[str, Json] = {}
+
+    def run(self, client: Caller, jobs: tuple[str, ...], peer: str | None) -> int:
+        """Wait; the exit status."""
+        start = self._last_sequence(client) if len(jobs) != 1 else 0
+        for view in self._chosen(client, jobs, peer):
+            self.views[view["job"]] = view
+        for view in self.views.values():
+            self._tell_first(view)
+        if len(jobs) == 1:
+            (job,) = self.views.values()
+            self._one(client, job)
+            return self._end(exit_of(self.views[job["job"]])[0])
+        if not self._over():
+            self._several(client, start)
+        failed = any(v["state"] != "completed" for v in self.views.values() if is_terminal_state(v))
+        return self._end(1 if failed else 0)
+
+    def _chosen(self, client: Caller, jobs: tuple[str, ...], peer: str | None) -> list[Json]:
+        if jobs:
+            return [self._show(client, job) for job in jobs]
+        request = {"kind": "list_jobs", "peer": peer, "limit": LIST_LIMIT}
+        views: list[Json] = ask(client, request, self.settings.timeout_s)["jobs"]
+        return views
+
+    def _show(self, client: Caller, job: str) -> Json:
+        view: Json = ask(client, {"kind": "show_job", "job": job}, self.settings.timeout_s)["job"]
+        return view
+
+    def _last_sequence(self, client: Caller) -> int:
+        request = {"kind": "read_events", "after_sequence": 0, "limit": 1}
+        return int(ask(client, request, self.settings.timeout_s)["last_sequence"])
+
+    def _one(self, client: Caller, job: Json) -> None:
+        for changed in changes(client, job, self.until_s):
+            self._update(changed, beat=changed is self.views[job["job"]])
+
+    def _several(self, client: Caller, start: int) -> None:
+        with Feed(self.settings, start) as feed:
+            while not self._over():
+                left_s = HEARTBEAT_S
+                if self.until_s is not None:
+                    left_s = min(left_s, self.until_s - mono_s())
+                    if left_s <= 0:
+                        alive = sum(not is_terminal_state(v) for v in self.views.values())
+                        raise PraxistError("wait_timeout", f"{alive} jobs have not ended")
+                named = feed.next_jobs(left_s)
+                alive_jobs = [n for n, v in self.views.items() if not is_terminal_state(v)]
+                for name in alive_jobs:
+                    if named is None or name in named:
+                        self._update(self._show(client, name), beat=named is None)
+
+    def _over(self) -> bool:
+        ended = [is_terminal_state(view) for view in self.views.values()]
+        return (any(ended) and self.any_one) or all(ended)
+
+    def _tell_first(self, view: Json) -> None:
+        if is_terminal_state(view):
+            self._tell(view, final_line(view))
+
+    def _update(self, view: Json, *, beat: bool) -> None:
+        before = self.views[view["job"]]
+        self.views[view["job"]] = view
+        line = change_line(before, view)
+        if line is None and beat and not output.watched_by_person():
+            line = alive_line(view, now_s())
+        if self.settings.format == "jsonl":
+            line = None if phase(before) == phase(view) else line or ""
+        if line is not None:
+            self._tell(view, line)
+
+    def _tell(self, view: Json, line: str) -> None:
+        if self.settings.format == "jsonl":
+            output.document(job_document(view))
+        elif self.settings.format == "name":
+            if is_terminal_state(view):
+                output.answer(str(view["job"]))
+        elif not self.settings.is_json:
+            output.answer(f"{clock_time(now_s())} {line}")
+
+    def _end(self, exit_code: int) -> int:
+        if self.settings.format == "json":
+            bodies = [job_body(view) for view in self.views.values()]
+            output.document({**head("wait"), "jobs": bodies, "exit_code": exit_code})
+        elif len(self.views) != 1 and self.settings.format in ("table", "plain"):
+            counts: dict[str, int] = {}
+            for view in self.views.values():
+                counts[view["state"]] = counts.get(view["state"], 0) + 1
+            told = ", ".join(f"{number} {state}" for state, number in counts.items())
+            output.talk(told or "nothing to wait for")
+        return exit_code

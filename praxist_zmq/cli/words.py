@@ -1,0 +1,148 @@
+"""Words for people: safe text, spans of time, stamps, cutting to a width.
+
+A tag, a peer's name or a log line is text that somebody else chose. Nothing of it may steer the
+reader's terminal, so every control character is shown as an escape. Never reads a clock, never
+prints. Standard library only: the fast verbs import this module.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from datetime import datetime
+
+PROGRAM = "praxist-zmq"
+LINE_COLUMNS = 100
+
+# C0, DEL and C1 controls; line and paragraph separators; the marks that reorder text or hide in
+# it; and the half characters that stand for undecodable bytes (PEP 383).
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def safe(text: object) -> str:
+    """`text` with everything that could steer a terminal as backslash escapes."""
+    return _UNSAFE.sub(_escape, str(text))
+
+
+def cells(text: str) -> int:
+    """Terminal columns that safe text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_cell(character) for character in text)
+
+
+def _cell(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut(text: str, columns: int) -> str:
+    """Safe text in at most `columns` columns; a cut is marked by `+`."""
+    if cells(text) <= columns:
+        return text
+    taken = 0
+    for index, character in enumerate(text):
+        taken += _cell(character)
+        if taken > columns - 1:
+            return text[:index] + "+"
+    return text
+
+
+def span(seconds: float | None) -> str:
+    """A length of time in words: `41s`, `2m10s`, `1h24m`, `3d4h`; `unknown` for None."""
+    if seconds is None:
+        return "unknown"
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{seconds:.1f}s" if 0 < seconds < 10 else f"{whole}s"
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes}m{rest:02d}s"
+    if whole < 86_400:
+        hours, rest = divmod(whole, 3600)
+        return f"{hours}h{rest // 60:02d}m"
+    days, rest = divmod(whole, 86_400)
+    return f"{days}d{rest // 3600}h"
+
+
+def age(seconds: float | None) -> str:
+    """A rounded length of time for a table's column: `3m`, `2h`, `?` for None."""
+    if seconds is None:
+        return "?"
+    whole = max(0, int(seconds))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if whole >= size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def parse_stamp(text: str | None) -> float | None:
+    """Seconds since 1970 of an RFC 3339 time; None when there is none."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def clock_time(seconds: float | None) -> str:
+    """The local time of day of a stamp, `15:12:31`."""
+    return "--:--:--" if seconds is None else f"{datetime.fromtimestamp(seconds):%H:%M:%S}"
+
+
+def between(first: str | None, last: str | None) -> float | None:
+    """Seconds from one RFC 3339 time to another; None when either is unknown."""
+    start, end = parse_stamp(first), parse_stamp(last)
+    return None if start is None or end is None else max(0.0, end - start)
+
+
+_SIMULATED = re.compile(r"^GPU-00000000-0000-4000-8000-([0-9a-f]{12})$")
+
+
+def is_simulated(uuid: str) -> bool:
+    """Whether a device's name is one of the simulated ones."""
+    return _SIMULATED.match(uuid) is not None
+
+
+def device_name(uuid: str) -> str:
+    """A device in few letters: `GPU 3` when simulated, else the head of its name."""
+    match = _SIMULATED.match(uuid)
+    if match:
+        return f"GPU {int(match.group(1), 16)}"
+    return "GPU " + safe(uuid.removeprefix("GPU-"))[:8]
+
+
+def devices(uuids: list[str]) -> str:
+    """Where an attempt runs: `cpu`, `GPU 0`, `GPU 0,1`; `SIMULATED` is said."""
+    if not uuids:
+        return "cpu"
+    names = ",".join(device_name(uuid).removeprefix("GPU ") for uuid in uuids)
+    simulated = " SIMULATED" if any(is_simulated(uuid) for uuid in uuids) else ""
+    return f"GPU {names}{simulated}"
+
+
+def wrapped(label: str, text: str, columns: int = LINE_COLUMNS) -> list[str]:
+    """`  label text` broken at spaces; later lines are indented to the text."""
+    indent = " " * 8
+    line = f"  {label:<5} "
+    lines: list[str] = []
+    bare = True
+    for word in safe(text).split(" "):
+        if not bare and cells(line) + 1 + cells(word) > columns:
+            lines.append(line)
+            line, bare = indent, True
+        line, bare = line + ("" if bare else " ") + word, False
+    lines.append(line)
+    return lines
