@@ -1,0 +1,43 @@
+"""Tells the broker which processes the supervisor has, on every change and every new connection.
+
+The broker may be absent or start again at any time; a list that could not be sent is simply sent
+again when it is there. Asks nothing and hears nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..protocol.codec import encode
+from ..protocol.reports import ProcessesSeen
+from ..transport.link import LinkClient
+from ..transport.poller import Poller
+
+CHANNEL = b"processes"
+
+
+class ProcessReport:
+    """The supervisor's end of the link to the broker."""
+
+    def __init__(self, core: Path, secret: bytes) -> None:
+        self._link = LinkClient(core, secret)
+        self._body: bytes | None = None
+
+    def watch(self, poller: Poller) -> None:
+        """Add what must be polled."""
+        poller.register(self._link)
+
+    def serve(self) -> None:
+        """Handle what came; repeat the latest list on a new connection. Never blocks."""
+        self._link.drain()
+        if self._link.connected_again() and self._body is not None:
+            self._link.send(CHANNEL, [self._body])
+
+    def tell(self, seen: ProcessesSeen) -> None:
+        """Send the list of processes, now and on every new connection."""
+        self._body = encode(seen)
+        self._link.send(CHANNEL, [self._body])
+
+    def close(self) -> None:
+        """Close the link."""
+        self._link.close()

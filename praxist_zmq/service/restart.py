@@ -1,0 +1,38 @@
+"""Whether a process that ended may be started again. Pure: time comes in.
+
+The rule is Erlang/OTP's restart intensity: more than `limit` restarts within `period_ms`, over
+all processes together, means that restarting does not help; the supervisor then stops everything
+and says why, instead of looping. An exit code that names a permanent cause (a damaged or
+unwritable ledger, an unusable path, an invalid contract) is never answered with a restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+RESTARTS_MAX = 5
+PERIOD_MS = 10_000
+PERMANENT_EXIT_CODES = frozenset({73, 74, 78})
+
+
+class RestartIntensity:
+    """Counts restarts in a moving window."""
+
+    def __init__(self, limit: int = RESTARTS_MAX, period_ms: int = PERIOD_MS) -> None:
+        self._limit = limit
+        self._period_ms = period_ms
+        self._restarts: deque[int] = deque()
+
+    def allow(self, now_ms: int) -> bool:
+        """Count one restart at `now_ms` (any monotonic clock). False: it would be one too many."""
+        while self._restarts and now_ms - self._restarts[0] >= self._period_ms:
+            self._restarts.popleft()
+        if len(self._restarts) >= self._limit:
+            return False
+        self._restarts.append(now_ms)
+        return True
+
+
+def is_permanent(exit_code: int | None) -> bool:
+    """Whether an exit code names a cause that a restart cannot mend."""
+    return exit_code in PERMANENT_EXIT_CODES

@@ -1,0 +1,223 @@
+"""Everything around the supervisor: from a run directory to a served run, and back.
+
+The order is the point. The owner lock comes before anything another scheduler of this run could
+see or lose; sockets, registry and children come after it; what was made is removed in reverse
+order once no child is left. Never touches the ledger, and never decides about jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import PraxistError
+from ..host import stdio
+from ..host.clock import SystemClock
+from ..host.identity import identity_of
+from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, ipc
+from ..host.runtime_dir import ensure_private
+from ..host.spawn import READY_FD
+from ..ledger.files import write_atomically
+from ..ledger.lock import OwnerLock
+from ..protocol.policy import SchedulerPolicy
+from ..protocol.process import ProcessIdentity
+from .child import Child, service_command
+from .child_config import ChildConfig, SimulatedDevices
+from .policy_file import default_policy, read_policy
+from .process_report import ProcessReport
+from .registry_watch import RegistryWatch
+from .run_directory import prepare
+from .service_log import configure_log, open_log
+from .supervisor import RunFiles, Supervisor
+
+CHILDREN = ("broker", "gateway", "launcher", "sampler")
+"""In the order of their start; each is ready before the next one is started."""
+
+Announce = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What `up` was asked to do."""
+
+    run: RunPaths
+    contract: Path | None = None
+    """The contract's file; None means the documented defaults."""
+    sim: SimulatedDevices | None = None
+    generation: int | None = None
+    cohort_size: int | None = None
+    deadline_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class _Start:
+    """What one start of the supervisor made up."""
+
+    request: RunRequest
+    sockets: RunSockets
+    host: HostPaths
+    policy: SchedulerPolicy
+    supervisor: ProcessIdentity
+    warnings: list[str]
+    nonce: str = field(default_factory=lambda: secrets.token_hex(4))
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    reopen: bool = False
+
+    def config(self, name: str) -> ChildConfig:
+        """The configuration of one child."""
+        run = self.request.run
+        broker = name == "broker"
+        return ChildConfig(
+            run_dir=str(run.run_dir),
+            run_id=run.run_id,
+            front=str(self.sockets.front(self.nonce)),
+            events=str(self.sockets.events(self.nonce)),
+            core=str(self.sockets.core),
+            samples=str(self.sockets.samples),
+            host_dir=str(self.host.directory),
+            secret=self.secret,
+            ready_fd=READY_FD,
+            supervisor=self.supervisor,
+            policy=self.policy if broker else None,
+            generation=self.request.generation if broker else None,
+            cohort_size=self.request.cohort_size if broker else None,
+            deadline_seconds=self.request.deadline_seconds if broker else None,
+            reopen=self.reopen and broker,
+            sim=self.request.sim if name == "sampler" else None,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What the ready line says."""
+        return {
+            "run_id": self.request.run.run_id,
+            "run_dir": str(self.request.run.run_dir),
+            "pid": os.getpid(),
+            "endpoint": ipc(self.sockets.front(self.nonce)),
+            "simulated": self.request.sim is not None,
+            "warnings": self.warnings,
+        }
+
+
+def serve_run(
+    request: RunRequest,
+    announce: Announce,
+    command_of: Callable[[str], list[str]] = service_command,
+) -> None:
+    """Start the scheduler of a run and serve until it is ended. Call `announce` once it is ready.
+
+    Blocks. Raises PraxistError when it could not start or gave up: `already_running`,
+    `unsafe_path`, `path_unusable`, `contract_invalid`, `start_failed`, `restart_limit`, or the
+    reason of the child that could not go on.
+    """
+    stdio.ensure_open()
+    stdio.keep_from_children()
+    run = request.run
+    prepare(run)
+    identity = identity_of(os.getpid())
+    if identity is None:
+        raise PraxistError("start_failed", "/proc does not show this process")
+    lock = OwnerLock.acquire(run.owner_lock, _holder(identity))
+    try:
+        _log_to(run.service_logs / "supervisor.log")
+        start = _plan(request, identity)
+        with _announced(run, start):
+            failure = _supervise(start, announce, command_of)
+    finally:
+        lock.release()
+    if failure is not None:
+        raise failure
+
+
+def _holder(identity: ProcessIdentity) -> dict[str, object]:
+    return {**identity.model_dump(), "program": "supervisor", "version": __version__}
+
+
+def _log_to(path: Path) -> None:
+    descriptor = open_log(path)
+    configure_log("supervisor", path, descriptor)
+
+
+def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
+    warnings: list[str] = []
+    policy = default_policy()
+    if request.contract is not None:
+        reading = read_policy(request.contract)
+        policy, warnings = reading.policy, list(reading.warnings)
+    sockets = RunSockets.of(request.run)
+    ensure_private(sockets.directory)
+    host = HostPaths(host_scope())
+    start = _Start(request, sockets, host, policy, identity, warnings)
+    start.reopen = request.run.shutdown_fence.exists()
+    for path in (sockets.front(start.nonce), sockets.events(start.nonce), host.registry_socket):
+        ipc(path)  # too long a path is told now, by name
+    return start
+
+
+@contextmanager
+def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
+    """`run.json` while the run is up; no stale socket before, nothing left after."""
+    directory = start.sockets.directory
+    _remove_sockets(directory)
+    content = {
+        "run_dir": str(run.run_dir),
+        "run_id": run.run_id,
+        "supervisor": start.supervisor.model_dump(),
+    }
+    run_file = directory / "run.json"
+    write_atomically(run_file, json.dumps(content).encode() + b"\n", durable=False)
+    try:
+        yield
+    finally:
+        run.endpoint.unlink(missing_ok=True)
+        run_file.unlink(missing_ok=True)
+        _remove_sockets(directory)
+
+
+def _remove_sockets(directory: Path) -> None:
+    """Sockets of an earlier start, whose scheduler is gone: we hold the owner lock."""
+    for entry in directory.iterdir():
+        if entry.suffix == ".sock" and not entry.is_dir():
+            entry.unlink(missing_ok=True)
+
+
+def _supervise(
+    start: _Start, announce: Announce, command_of: Callable[[str], list[str]]
+) -> PraxistError | None:
+    run = start.request.run
+
+    def child_ready(name: str) -> None:
+        # The broker has recorded the reopening before it says that it is ready. From here on a
+        # restarted broker must not reopen what a later `stop` closes.
+        if name == "broker" and start.reopen:
+            start.reopen = False
+            try:
+                run.shutdown_fence.unlink(missing_ok=True)
+            except OSError as error:
+                raise PraxistError(
+                    "path_unusable", f"{run.shutdown_fence}: {error.strerror}"
+                ) from error
+
+    report = ProcessReport(start.sockets.core, bytes.fromhex(start.secret))
+    try:
+        return Supervisor(
+            children=[
+                Child(name, command_of(name), run.service_logs / f"{name}.log") for name in CHILDREN
+            ],
+            first_line=lambda name: start.config(name).model_dump_json().encode() + b"\n",
+            link=report,
+            registry=RegistryWatch(start.host),
+            files=RunFiles(run.scheduler / "last_failure.json", run.shutdown_fence),
+            clock=SystemClock(),
+            own_pid=os.getpid(),
+            on_ready=lambda: announce(start.facts()),
+            on_child_ready=child_ready,
+        ).run()
+    finally:
+        report.close()

@@ -1,0 +1,371 @@
+"""Starts the processes of a run in order, watches them, restarts them, ends them in order.
+
+Decides nothing about jobs, reads no ledger, and signals nobody but its own children, which it
+has not reaped yet (their numbers are therefore still theirs). One loop serves every phase, so a
+signal is obeyed within a turn also while the processes are starting.
+
+Rules: `service.restart` for intensity and permanent failures (Erlang/OTP); readiness by message
+with a bound (s6, systemd); start in order, end in reverse order. The end of a child is told by
+SIGCHLD, which also tells of orphans that this process, a subreaper, has inherited; so no pidfd
+is kept for children. The registry is nobody's child: it is watched by a pidfd.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, Protocol
+
+from ..errors import PraxistError
+from ..host import spawn
+from ..host.clock import Clock
+from ..host.service_manager import notify, watchdog_interval_ms
+from ..host.signal_pipe import SignalPipe
+from ..ledger.files import write_atomically
+from ..protocol.reports import ProcessesSeen
+from ..transport.poller import Poller
+from .child import Child
+from .restart import RestartIntensity
+
+READY_BOUND_MS = 30_000
+"""Longest silence of a child that is starting."""
+END_BOUND_MS = 10_000
+"""Between SIGTERM and SIGKILL of a child."""
+READY_TRIES = 2
+"""A process given up so often in a row for not getting ready is not started again."""
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerLink(Protocol):
+    """What the supervisor tells the broker, as `service.process_report` does it."""
+
+    def watch(self, poller: Poller) -> None:
+        """Add what must be polled."""
+
+    def serve(self) -> None:
+        """Handle what came; repeat the latest list on a new connection. Never blocks."""
+
+    def tell(self, seen: ProcessesSeen) -> None:
+        """Send the list of processes, now and on every new connection."""
+
+
+class Registry(Protocol):
+    """The host's claim registry, as `service.registry_watch` sees it."""
+
+    def ensure(self, poller: Poller) -> None:
+        """Find or start it and watch it. Raises PraxistError."""
+
+    def ended(self, poller: Poller) -> bool:
+        """Whether it ended since `ensure`; told once."""
+
+    def process(self) -> tuple[int, int] | None:
+        """(pid, started at CLOCK_BOOTTIME ms), or None when that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """Files the supervisor reads or writes."""
+
+    failure: Path
+    """`last_failure.json`: why it gave up."""
+    fence: Path
+    """Present once a stop of the run was ordered."""
+
+
+class Supervisor:
+    """One run's processes, from the first start to the last end."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        first_line: Callable[[str], bytes],
+        link: BrokerLink,
+        registry: Registry,
+        files: RunFiles,
+        clock: Clock,
+        own_pid: int,
+        on_ready: Callable[[], None],
+        on_child_ready: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        """`first_line` gives a child's configuration; `on_ready` runs once all are ready."""
+        self._children = list(children)
+        self._first_line = first_line
+        self._link = link
+        self._registry = registry
+        self._files = files
+        self._clock = clock
+        self._own_pid = own_pid
+        self._on_ready = on_ready
+        self._on_child_ready = on_child_ready
+        self._intensity = RestartIntensity()
+        self._poller = Poller()
+        self._polled: dict[str, int] = {}
+        self._phase: Literal["starting", "serving", "ending"] = "starting"
+        self._next_to_start = 0
+        self._ending: list[Child] = []
+        self._asked_at_ms: int | None = None
+        self._hurry = False
+        self._failure: PraxistError | None = None
+        self._started_ms = clock.mono_ms()
+        self._watchdog_ms = watchdog_interval_ms()
+        self._watchdog_at_ms = self._started_ms
+
+    def run(self) -> PraxistError | None:
+        """Serve until ended by a signal, by a stop of the run, or by a failure, which it returns.
+
+        When it returns, no child is left.
+        """
+        signals = SignalPipe()
+        self._poller.register(signals)
+        try:
+            spawn.become_subreaper()
+            self._link.watch(self._poller)
+            self._ensure_registry()
+            self._start_next()
+            while not self._is_over():
+                self._poller.wait(self._timeout_ms())
+                self._turn(signals)
+        finally:
+            signals.close()
+        return self._failure
+
+    # -- one turn
+
+    def _turn(self, signals: SignalPipe) -> None:
+        for name in signals.drain():
+            if name == "child":
+                continue  # everything that ended is reaped below in any case
+            if self._phase == "ending":
+                self._hurry = True
+            else:
+                _log.info("ending: asked by a signal")
+                self._begin_end()
+        self._listen()
+        for pid, how in spawn.reap():
+            self._reaped(pid, how)
+        if self._registry.ended(self._poller) and self._phase != "ending":
+            _log.warning("the claim registry ended")
+            if self._may_restart("registry", "it ended"):
+                self._ensure_registry()
+        self._link.serve()
+        self._keep_bounds()
+        self._advance_end()
+        self._beat()
+
+    def _listen(self) -> None:
+        for child in self._children:
+            if child.messages is None:
+                continue
+            said = child.listen(self._clock.mono_ms())
+            if child.messages is None:
+                self._stop_polling(child)
+            if said == "ready" and self._phase != "ending":
+                _log.info("%s is ready", child.name, extra={"fields": {"child_pid": child.pid}})
+                self._guarded(partial(self._on_child_ready, child.name))
+                self._start_next()
+
+    def _guarded(self, action: Callable[[], None]) -> bool:
+        """Run a step that may fail on purpose; its failure ends the run's processes in order."""
+        try:
+            action()
+        except PraxistError as error:
+            self._fail(error)
+            return False
+        return True
+
+    # -- starting
+
+    def _start_next(self) -> None:
+        """In the first round, the next child once all before it are ready; then `on_ready`."""
+        if self._phase != "starting":
+            return
+        if not all(child.ready for child in self._children[: self._next_to_start]):
+            return
+        if self._next_to_start < len(self._children):
+            child = self._children[self._next_to_start]
+            self._next_to_start += 1
+            notify(f"STATUS=starting {child.name}")
+            self._spawn(child)
+            return
+        self._phase = "serving"
+        self._files.failure.unlink(missing_ok=True)
+        self._on_ready()
+        notify("READY=1", "STATUS=serving", f"MAINPID={self._own_pid}")
+
+    def _spawn(self, child: Child) -> None:
+        if not self._guarded(
+            lambda: child.start(self._first_line(child.name), self._clock.mono_ms())
+        ):
+            return
+        assert child.messages is not None
+        self._poller.register(child.messages)
+        self._polled[child.name] = child.messages
+        _log.info("started %s", child.name, extra={"fields": {"child_pid": child.pid}})
+        self._tell_processes()
+
+    def _ensure_registry(self) -> None:
+        self._guarded(lambda: self._registry.ensure(self._poller))
+        self._tell_processes()
+
+    # -- watching
+
+    def _reaped(self, pid: int, how: spawn.Exit) -> None:
+        for child in self._children:
+            if child.pid == pid:
+                break
+        else:
+            return  # an orphan that we inherited; its status belongs to nobody
+        child.listen(self._clock.mono_ms())
+        self._stop_polling(child)
+        child.ended()
+        _log.warning("%s ended: %s", child.name, how, extra={"fields": {"child_pid": pid}})
+        if self._phase == "ending":
+            return
+        self._tell_processes()
+        if child.name == "broker" and how.code == 0 and self._files.fence.exists():
+            _log.info("ending: the run is stopped")
+            self._begin_end()
+            return
+        permanent = child.permanent_failure(how, pid)
+        if permanent is not None:
+            self._give_up(child.name, str(how), permanent, child.log_tail())
+        elif self._may_restart(child.name, child.reason(how, pid), str(how), child):
+            self._spawn(child)
+
+    def _may_restart(
+        self, name: str, reason: str, how: str = "ended", child: Child | None = None
+    ) -> bool:
+        if child is not None and child.unready_ends >= self._tries():
+            error = PraxistError("start_failed", f"{name} did not get ready in time: {reason}")
+        elif self._intensity.allow(self._clock.mono_ms()):
+            return True
+        else:
+            error = PraxistError("restart_limit", f"{name}: {reason}")
+        self._give_up(name, how, error, child.log_tail() if child else "")
+        return False
+
+    def _tries(self) -> int:
+        """In the first round nobody waits for a second try: whoever starts the run is told."""
+        return 1 if self._phase == "starting" else READY_TRIES
+
+    def _keep_bounds(self) -> None:
+        if self._phase == "ending":
+            return
+        now = self._clock.mono_ms()
+        for child in self._children:
+            late = now - child.silent_since_ms >= READY_BOUND_MS
+            if child.pid is not None and not child.ready and late:
+                _log.error("%s said nothing for %d s", child.name, READY_BOUND_MS // 1000)
+                child.unready_ends += 1
+                child.silent_since_ms = now
+                spawn.kill_now(child.pid)
+
+    def _give_up(self, name: str, how: str, error: PraxistError, log_tail: str) -> None:
+        content = {
+            "format_version": "1.0",
+            "at": spawn.utc_now(),
+            "process": name,
+            "exit": how,
+            "code": error.code,
+            "detail": error.detail,
+            "log_tail": log_tail,
+        }
+        try:
+            write_atomically(
+                self._files.failure, json.dumps(content, indent=1).encode() + b"\n", durable=False
+            )
+        except (OSError, PraxistError) as trouble:
+            _log.error("last_failure.json: %s", trouble)
+        self._fail(error)
+
+    def _fail(self, error: PraxistError) -> None:
+        _log.error("ending: %s", error, extra={"fields": {"code": error.code}})
+        if self._failure is None:
+            self._failure = error
+        self._begin_end()
+
+    def _tell_processes(self) -> None:
+        seen = [("supervisor", self._own_pid, self._started_ms, 0)]
+        seen += [
+            (child.name, child.pid, child.started_ms, child.restarts)
+            for child in self._children
+            if child.pid is not None
+        ]
+        registry = self._registry.process()
+        if registry is not None:
+            seen.append(("registry", *registry, 0))
+        self._link.tell(ProcessesSeen(processes=tuple(seen)))
+
+    # -- ending
+
+    def _begin_end(self) -> None:
+        if self._phase == "ending":
+            return
+        self._phase = "ending"
+        self._ending = [child for child in reversed(self._children) if child.pid is not None]
+        notify("STOPPING=1", "STATUS=ending")
+
+    def _advance_end(self) -> None:
+        """One child after the other: SIGTERM, a bound, SIGKILL; all at once when hurried."""
+        if self._phase != "ending":
+            return
+        now = self._clock.mono_ms()
+        if self._hurry:
+            for child in self._ending:
+                if child.pid is not None:
+                    spawn.kill_now(child.pid)
+        while self._ending:
+            first = self._ending[0]
+            if first.pid is None:
+                self._ending.pop(0)
+                self._asked_at_ms = None
+            elif self._asked_at_ms is None:
+                self._asked_at_ms = now
+                spawn.ask_to_end(first.pid)
+                return
+            elif now - self._asked_at_ms >= END_BOUND_MS:
+                _log.error("%s did not end in time and is killed", first.name)
+                self._asked_at_ms = now
+                spawn.kill_now(first.pid)
+                return
+            else:
+                return
+
+    def _is_over(self) -> bool:
+        return self._phase == "ending" and all(child.pid is None for child in self._children)
+
+    # -- time
+
+    def _timeout_ms(self) -> int | None:
+        """Until the next bound; None when only an event can change anything."""
+        now = self._clock.mono_ms()
+        due: list[int] = []
+        if self._phase == "ending":
+            if self._asked_at_ms is None:
+                return 0
+            due.append(self._asked_at_ms + END_BOUND_MS)
+        else:
+            due += [
+                child.silent_since_ms + READY_BOUND_MS
+                for child in self._children
+                if child.pid is not None and not child.ready
+            ]
+        if self._watchdog_ms is not None:
+            due.append(self._watchdog_at_ms)
+        return max(min(due) - now, 0) if due else None
+
+    def _beat(self) -> None:
+        now = self._clock.mono_ms()
+        if self._watchdog_ms is not None and now >= self._watchdog_at_ms:
+            notify("WATCHDOG=1")
+            self._watchdog_at_ms = now + self._watchdog_ms
+
+    def _stop_polling(self, child: Child) -> None:
+        descriptor = self._polled.pop(child.name, None)
+        if descriptor is not None:
+            self._poller.unregister(descriptor)

@@ -1,0 +1,77 @@
+"""A fake child of the supervisor: speaks the child protocol and does nothing else.
+
+    python fake_child.py NAME CONTROL
+
+CONTROL/NAME.json says how it behaves (see `main`). It appends a line to CONTROL/NAME.log for
+whatever happens to it: `start PID REOPEN`, `term`, `eof`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from praxist_zmq.errors import PraxistError
+from praxist_zmq.service.child_config import (
+    read_child_config,
+    report_fatal,
+    report_progress,
+    report_ready,
+)
+from praxist_zmq.service.service_log import configure_log
+
+
+def note(control: Path, name: str, text: str) -> None:
+    """Append one line to what the test reads."""
+    descriptor = os.open(control / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, text.encode() + b"\n")
+    os.close(descriptor)
+
+
+def starts_so_far(control: Path, name: str) -> int:
+    """How often it was started before."""
+    log = control / f"{name}.log"
+    return log.read_text().count("start ") if log.exists() else 0
+
+
+def main() -> None:
+    """Behaviour: `exit`: status to end with before it is ready; `times`: only so often;
+    `fatal`: code to name then; `silent`: never ready; `progress`: texts first; `deaf`: ignores
+    SIGTERM; `exit_after_ready`: status to end with once it has said that it is ready."""
+    name, control = sys.argv[1], Path(sys.argv[2])
+    behaviour_file = control / f"{name}.json"
+    behaviour = json.loads(behaviour_file.read_text()) if behaviour_file.exists() else {}
+    earlier = starts_so_far(control, name)
+    config = read_child_config()
+    log = configure_log(name, config.log_path(name))
+    note(control, name, f"start {os.getpid()} {config.reopen}")
+    log.info("started")
+    active = earlier < behaviour.get("times", 1_000_000)
+
+    def ended(number: int, frame: object) -> None:
+        note(control, name, "term")
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour.get("deaf") else ended)
+    for text in behaviour.get("progress", []):
+        report_progress(config, text)
+    if active and "exit" in behaviour:
+        if "fatal" in behaviour:
+            report_fatal(config, PraxistError(behaviour["fatal"], "the fake says so"))
+        os._exit(behaviour["exit"])
+    if not (active and behaviour.get("silent")):
+        report_ready(config, pid=os.getpid())
+    if active and "exit_after_ready" in behaviour:
+        if "fatal" in behaviour:
+            report_fatal(config, PraxistError(behaviour["fatal"], "the fake says so"))
+        os._exit(behaviour["exit_after_ready"])
+    while os.read(0, 4096):
+        continue
+    note(control, name, "eof")
+
+
+if __name__ == "__main__":
+    main()

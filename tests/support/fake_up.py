@@ -1,0 +1,46 @@
+"""`up` with fake children in the place of the four services.
+
+    python fake_up.py RUN_DIR CONTROL [detach]
+
+Prints one ready line, or the error's code and detail on stderr with its exit status.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from praxist_zmq.errors import PraxistError
+from praxist_zmq.host import stdio
+from praxist_zmq.host.paths import RunPaths
+from praxist_zmq.service.detached import start_detached
+from praxist_zmq.service.run_start import RunRequest, serve_run
+
+FAKE_CHILD = str(Path(__file__).with_name("fake_child.py"))
+
+
+def main() -> int:
+    """Serve, or start detached."""
+    control = sys.argv[2]
+
+    def command_of(name: str) -> list[str]:
+        return [sys.executable, "-P", FAKE_CHILD, name, control]
+
+    def say(facts: dict[str, Any]) -> None:
+        stdio.say(f"ready {facts['run_id']} pid {facts['pid']} endpoint {facts['endpoint']}")
+
+    try:
+        request = RunRequest(RunPaths.of(sys.argv[1]))
+        if sys.argv[3:] == ["detach"]:
+            say(start_detached(lambda announce: serve_run(request, announce, command_of)))
+        else:
+            serve_run(request, say, command_of)
+    except PraxistError as error:
+        stdio.say(f"{error.code} {error.detail}", 2)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

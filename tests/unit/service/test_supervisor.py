@@ -1,0 +1,345 @@
+"""The supervisor with real processes around fake children: order, restarts, reasons, ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from praxist_zmq.host.identity import read_stat
+from praxist_zmq.host.paths import RunPaths, RunSockets
+from tests.support.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+CHILDREN = ("broker", "gateway", "launcher", "sampler")
+
+
+class FakeRun:
+    """A run directory, its fake children's control directory, and every `up` started on it."""
+
+    def __init__(self, base: Path) -> None:
+        self.run = RunPaths.of(base / "run")
+        self.control = base / "control"
+        self.control.mkdir()
+        self.runtime = Path(tempfile.mkdtemp(dir="/tmp", prefix="pz-"))
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "XDG_RUNTIME_DIR": str(self.runtime),
+            "PRAXIST_ZMQ_HOST_DIR": str(self.runtime / "host"),
+            "PYTHONPATH": str(ROOT),
+            "PRAXIST_ZMQ_REGISTRY_IDLE_S": "0.2",
+        }
+        self.started: list[subprocess.Popen[str]] = []
+
+    def behave(self, name: str, **behaviour: object) -> None:
+        (self.control / f"{name}.json").write_text(json.dumps(behaviour))
+
+    def up(self, *more: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "tests/support/fake_up.py"),
+                str(self.run.run_dir),
+                str(self.control),
+                *more,
+            ],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def ready(self, process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready "), line + process.communicate()[1]
+        return line
+
+    def notes(self, name: str) -> list[str]:
+        log = self.control / f"{name}.log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def pids(self, name: str) -> list[int]:
+        return [int(line.split()[1]) for line in self.notes(name) if line.startswith("start")]
+
+    def living(self) -> list[int]:
+        every = [pid for name in CHILDREN for pid in self.pids(name)]
+        return [pid for pid in every if alive(pid)]
+
+    def clean(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        supervisors = [supervisor_pid(self)] if supervisor_pid(self) else []
+        for pid in [*supervisors, *self.living()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not self.living(), "no fake child is left")
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+def alive(pid: int) -> bool:
+    stat = read_stat(pid)
+    return stat is not None and stat.state not in "ZX"
+
+
+def supervisor_pid(fake: FakeRun) -> int | None:
+    """The pid of a detached supervisor, from run.json in this test's own directory."""
+    for file in (fake.runtime / "praxist-zmq" / "runs").glob("*/run.json"):
+        pid: int = json.loads(file.read_text())["supervisor"]["pid"]
+        return pid if alive(pid) else None
+    return None
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeRun]:
+    run = FakeRun(tmp_path)
+    yield run
+    run.clean()
+
+
+def test_starts_in_order_ends_in_reverse_order_and_leaves_nothing(fake: FakeRun) -> None:
+    process = fake.up()
+    line = fake.ready(process)
+    assert f"pid {process.pid} endpoint ipc://" in line
+    assert supervisor_pid(fake) == process.pid
+    order = [(fake.control / f"{name}.log").stat().st_mtime_ns for name in CHILDREN]
+    assert order == sorted(order)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    ends = [(fake.control / f"{name}.log").stat().st_mtime_ns for name in CHILDREN]
+    assert ends == sorted(ends, reverse=True)
+    assert all(fake.notes(name)[-1] == "term" for name in CHILDREN)
+    left = {entry.name for entry in (fake.runtime / "praxist-zmq" / "runs").glob("*/*")}
+    assert left == set()
+    assert not fake.living()
+
+
+def test_each_child_is_started_again_and_the_others_are_left_alone(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    before = {name: fake.pids(name) for name in CHILDREN}
+    os.kill(before["gateway"][0], signal.SIGKILL)
+    wait_until(lambda: len(fake.pids("gateway")) == 2, "the gateway is started again")
+    assert alive(process.pid)
+    assert all(fake.pids(name) == before[name] for name in CHILDREN if name != "gateway")
+
+
+def test_more_than_five_restarts_in_ten_seconds_end_everything_with_the_reason(
+    fake: FakeRun,
+) -> None:
+    fake.behave("sampler", exit_after_ready=9)
+    process = fake.up()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 69
+    assert "restart_limit sampler: exit code 9" in errors
+    assert len(fake.pids("sampler")) == 6
+    failure = json.loads((fake.run.scheduler / "last_failure.json").read_text())
+    assert (failure["process"], failure["code"]) == ("sampler", "restart_limit")
+    assert "started" in failure["log_tail"]
+    assert not fake.living()
+
+
+def test_a_permanent_failure_is_told_at_once_and_not_retried(fake: FakeRun) -> None:
+    fake.behave("broker", exit=74, fatal="ledger_damaged")
+    process = fake.up()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 74
+    assert "ledger_damaged broker: the fake says so" in errors
+    assert len(fake.pids("broker")) == 1
+    assert not fake.notes("gateway"), "nothing is started after a broker that never got ready"
+
+
+def test_a_permanent_failure_later_is_found_in_the_log(fake: FakeRun) -> None:
+    fake.behave("broker", exit_after_ready=74, fatal="ledger_write_failed")
+    process = fake.up()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 74
+    assert "ledger_write_failed broker: the fake says so" in errors
+    assert len(fake.pids("broker")) == 1
+
+
+def test_a_start_that_fails_twice_and_then_works_is_a_start(fake: FakeRun) -> None:
+    fake.behave("launcher", exit=70, times=2, progress=["replaying"])
+    process = fake.up()
+    fake.ready(process)
+    assert len(fake.pids("launcher")) == 3
+
+
+def test_term_during_a_start_that_hangs_is_obeyed(fake: FakeRun) -> None:
+    fake.behave("gateway", silent=True)
+    process = fake.up()
+    wait_until(lambda: fake.pids("gateway"), "the gateway hangs in its start")
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=8)
+    assert (process.returncode, output) == (0, ""), errors
+    assert not fake.living()
+
+
+def test_a_second_term_ends_deaf_children_at_once(fake: FakeRun) -> None:
+    fake.behave("sampler", deaf=True)
+    process = fake.up()
+    fake.ready(process)
+    process.send_signal(signal.SIGTERM)
+    log = fake.run.service_logs / "supervisor.log"
+    wait_until(lambda: "asked by a signal" in log.read_text(), "the first signal is taken")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=8)
+    assert process.returncode == 0
+    assert not fake.living()
+
+
+def test_children_end_in_order_when_the_supervisor_is_killed(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    process.kill()
+    wait_until(lambda: not fake.living(), "all children ended")
+    assert all(fake.notes(name)[-1] == "eof" for name in CHILDREN)
+    again = fake.up()
+    fake.ready(again)
+    sockets = RunSockets(next((fake.runtime / "praxist-zmq" / "runs").iterdir()))
+    assert not [path for path in sockets.directory.iterdir() if path.suffix == ".sock"]
+
+
+def test_a_stopped_broker_with_the_fence_ends_the_run(fake: FakeRun) -> None:
+    fake.behave("broker", exit_after_ready=0, times=1)
+    fake.run.run_dir.mkdir(parents=True)
+    process = fake.up()
+    # Without the fence an exit with 0 is an accident like any other.
+    fake.ready(process)
+    assert len(fake.pids("broker")) == 2
+    fake.behave("broker")
+    fake.run.shutdown_fence.touch()
+    os.kill(fake.pids("broker")[-1], signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert len(fake.pids("broker")) == 2
+
+
+def test_a_fence_reopens_once_and_is_removed_when_the_broker_is_ready(fake: FakeRun) -> None:
+    fake.run.run_dir.mkdir(parents=True)
+    fake.run.shutdown_fence.touch()
+    process = fake.up()
+    fake.ready(process)
+    assert not fake.run.shutdown_fence.exists()
+    os.kill(fake.pids("broker")[0], signal.SIGKILL)
+    wait_until(lambda: len(fake.pids("broker")) == 2, "the broker is started again")
+    told = [line.split()[2] for line in fake.notes("broker") if line.startswith("start")]
+    assert told == ["True", "False"]
+
+
+def test_survives_a_reader_that_went_away(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.stderr.close()
+    os.kill(fake.pids("sampler")[0], signal.SIGKILL)
+    wait_until(lambda: len(fake.pids("sampler")) == 2, "the sampler is started again")
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 0
+
+
+def test_starts_with_its_standard_descriptors_closed(fake: FakeRun) -> None:
+    command = f"exec {sys.executable} {ROOT}/tests/support/fake_up.py"
+    process = subprocess.Popen(
+        ["sh", "-c", f"{command} {fake.run.run_dir} {fake.control} <&- >&- 2>&-"],
+        env=fake.environment,
+    )
+    try:
+        log = fake.run.service_logs / "supervisor.log"
+        wait_until(lambda: log.exists() and "sampler is ready" in log.read_text(), "the run is up")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_of_twelve_started_together_one_wins_and_the_losers_name_it(fake: FakeRun) -> None:
+    processes = [fake.up() for _ in range(12)]
+    wait_until(lambda: sum(p.poll() is not None for p in processes) == 11, "eleven lose", 60)
+    winner = next(p for p in processes if p.poll() is None)
+    fake.ready(winner)
+    for loser in processes:
+        if loser is winner:
+            continue
+        _, errors = loser.communicate()
+        assert loser.returncode == 69
+        assert errors.startswith("already_running ")
+        assert f'"pid": {winner.pid}' in errors
+    assert all(len(fake.pids(name)) == 1 for name in CHILDREN)
+
+
+def test_detached_start_returns_when_ready_and_goes_on(fake: FakeRun) -> None:
+    process = fake.up("detach")
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert output.startswith("ready ")
+    pid = int(output.split()[3])
+    assert pid != process.pid
+    assert alive(pid)
+    os.kill(pid, signal.SIGHUP)
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not alive(pid), "the detached scheduler ends")
+    assert all(fake.notes(name)[-1] == "term" for name in CHILDREN)
+
+
+def test_detached_start_that_fails_says_why(fake: FakeRun) -> None:
+    fake.behave("broker", exit=78, fatal="contract_invalid")
+    process = fake.up("detach")
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 78
+    assert "contract_invalid broker: the fake says so" in errors
+
+
+def test_the_lock_of_the_caller_is_not_kept_by_our_processes(fake: FakeRun, tmp_path: Path) -> None:
+    held = tmp_path / "callers.lock"
+    with held.open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "tests/support/fake_up.py"),
+                str(fake.run.run_dir),
+                str(fake.control),
+            ],
+            env=fake.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            close_fds=False,
+        )
+    fake.started.append(process)
+    fake.ready(process)
+    for pid in fake.living():
+        names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        assert str(held) not in names
+        assert str(fake.run.owner_lock) not in names
+
+
+def test_children_get_only_what_they_need_of_the_environment(fake: FakeRun) -> None:
+    fake.environment.update(SECRET_TOKEN="s3cret", FOO="operator", LC_ALL="C.UTF-8")
+    process = fake.up()
+    fake.ready(process)
+    raw = Path(f"/proc/{fake.pids('launcher')[0]}/environ").read_bytes()
+    names = {entry.split(b"=")[0].decode() for entry in raw.split(b"\0") if entry}
+    assert {"PATH", "XDG_RUNTIME_DIR", "PRAXIST_ZMQ_HOST_DIR", "PYTHONPATH", "LC_ALL"} <= names
+    assert not names & {"SECRET_TOKEN", "FOO", "NOTIFY_SOCKET"}
