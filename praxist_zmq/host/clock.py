@@ -32,3 +32,8 @@ class SystemClock:
     def mono_ms(self) -> int:
         """CLOCK_BOOTTIME in milliseconds, for durations."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def pause_ms(duration: int) -> None:
+    """Sleep: only for a wait that nothing in the kernel can end."""
+    time.sleep(duration / 1000)

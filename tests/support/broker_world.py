@@ -112,8 +112,7 @@ class FakeLauncher:
                     return [self._go(attempt)]
                 return [attempt.report] if attempt is not None else []
             case orders.AbandonAttempt() | orders.StopAttempt():
-                if attempt is None:
-                    return [self._ended(order.attempt, "never_ran")]
+                attempt = attempt or self._unknown(order.attempt)
                 if attempt.phase == "waiting":
                     return [self.end(attempt, "never_ran")]
                 if attempt.phase != "ended":
@@ -121,8 +120,7 @@ class FakeLauncher:
                 return [attempt.report]
             case orders.AdoptAttempt():
                 self.in_hand.add(order.attempt)
-                if attempt is None:
-                    return [self._ended(order.attempt, "never_ran")]
+                attempt = attempt or self._unknown(order.attempt)
                 if attempt.phase == "waiting":
                     return [self.end(attempt, "never_ran")]
                 return [attempt.report]
@@ -141,6 +139,13 @@ class FakeLauncher:
             attempt=attempt.name, leader=attempt.leader, at_ms=1
         )
         return attempt.report
+
+    def _unknown(self, name: str) -> FakeAttempt:
+        """No trace of it: it never ran. Said until it is forgotten, like everything else."""
+        attempt = self.attempts[name] = FakeAttempt(name, self._pid())
+        self.in_hand.add(name)
+        self.end(attempt, "never_ran")
+        return attempt
 
     def _ended(self, name: str, outcome: str, **facts: Any) -> Any:
         return reports.AttemptEnded(attempt=name, outcome=outcome, **facts)  # type: ignore[arg-type]

@@ -1,0 +1,296 @@
+"""One attempt's process life: what the launcher knows, as a table of transitions.
+
+Values in, values out: it decides what is reported and when an attempt counts as ended. It never
+looks at a process, a file or a clock. Rules: the design's promises 3, 4, 6 and 7; an attempt ends
+only when its shim is gone and its tree is proved absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Literal
+
+from ..protocol.evidence import ExitRecord
+from ..protocol.process import ProcessIdentity
+from ..protocol.reports import (
+    AttemptEnded,
+    AttemptLeaderExited,
+    AttemptReady,
+    AttemptStarted,
+    AttemptUnkillable,
+    SpawnFailed,
+)
+
+Outcome = Literal["exited", "exec_failed", "never_ran", "unknown"]
+Stage = Literal["attempt_directory", "log_open", "process_start"]
+Report = (
+    AttemptReady | AttemptStarted | AttemptLeaderExited | AttemptEnded | SpawnFailed
+    | AttemptUnkillable
+)  # fmt: skip
+
+
+class Phase(StrEnum):
+    """Where an attempt's processes are."""
+
+    SPAWNING = "spawning"
+    """A shim was asked for."""
+    WAITING = "waiting"
+    """The shim waits at its barrier."""
+    RELEASED = "released"
+    """GO was given; the evaluator may run."""
+    ADOPTED = "adopted"
+    """A live shim of an earlier launcher; how far it came isn't known yet."""
+    RUNNING = "running"
+    """The evaluator runs."""
+    DRAINING = "draining"
+    """The evaluator ended; descendants of it may live."""
+    SWEEPING = "sweeping"
+    """The shim is gone; the tree isn't proved absent."""
+    ENDED = "ended"
+    """Nothing is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What is known about one attempt."""
+
+    attempt: str
+    phase: Phase = Phase.SPAWNING
+    shim: ProcessIdentity | None = None
+    leader: ProcessIdentity | None = None
+    started_at_ms: int | None = None
+    going: bool = False
+    drained: bool = False
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    errno: int | None = None
+    detail: str = ""
+    ended_at_ms: int | None = None
+    survivors: tuple[int, ...] = ()
+    stuck: tuple[int, ...] = ()
+    refused: Stage | None = None
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnRefused:
+    """No shim came to its barrier."""
+
+    stage: Stage
+    permanent: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShimReady:
+    """The shim is at its barrier, its identity verified."""
+
+    shim: ProcessIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class GoGiven:
+    """GO was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """The shim has taken GO; from here on the evaluator may have run."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStarted:
+    """The evaluator's image was executed."""
+
+    leader: ProcessIdentity
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderEnded:
+    """The shim's word on how the evaluator ended, or why it could not be executed."""
+
+    record: ExitRecord
+    drained: bool = False
+    survivors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShimGone:
+    """The shim is dead. `never_ran`: it is proved that GO never reached it."""
+
+    never_ran: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeAbsent:
+    """Nothing of the attempt was found, twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """These are left after KILL, or cannot be proved ours to kill."""
+
+    pids: tuple[int, ...]
+    detail: str
+
+
+Fact = (
+    SpawnRefused | ShimReady | GoGiven | Going | LeaderStarted | LeaderEnded | ShimGone
+    | TreeAbsent | Stuck
+)  # fmt: skip
+
+
+def _refused(life: Life, fact: SpawnRefused) -> Life:
+    return replace(
+        life,
+        phase=Phase.ENDED,
+        refused=fact.stage,
+        permanent=fact.permanent,
+        detail=fact.detail[:2000],
+    )
+
+
+def _ready(life: Life, fact: ShimReady) -> Life:
+    return replace(life, phase=Phase.WAITING, shim=fact.shim)
+
+
+def _released(life: Life, _: GoGiven) -> Life:
+    return replace(life, phase=Phase.RELEASED)
+
+
+def _going(life: Life, _: Going) -> Life:
+    return replace(life, going=True)
+
+
+def _started(life: Life, fact: LeaderStarted) -> Life:
+    return replace(
+        life, phase=Phase.RUNNING, leader=fact.leader, started_at_ms=fact.at_ms, going=True
+    )
+
+
+def _ended(life: Life, fact: LeaderEnded) -> Life:
+    record = fact.record
+    return replace(
+        life,
+        phase=Phase.DRAINING,
+        going=True,
+        outcome=record.outcome,
+        exit_code=record.exit_code,
+        signal=record.signal,
+        errno=record.errno,
+        detail=record.detail,
+        ended_at_ms=record.ended_at_ms,
+        drained=fact.drained or record.outcome == "exec_failed",
+        survivors=fact.survivors,
+    )
+
+
+def _gone_spawning(life: Life, fact: ShimGone) -> Life:
+    detail = fact.detail or "the shim ended before its barrier"
+    return replace(life, phase=Phase.ENDED, refused="process_start", permanent=False, detail=detail)
+
+
+def _gone_waiting(life: Life, fact: ShimGone) -> Life:
+    return replace(life, phase=Phase.ENDED, outcome="never_ran", detail=fact.detail)
+
+
+def _gone_released(life: Life, fact: ShimGone) -> Life:
+    if fact.never_ran and not life.going:
+        return _gone_waiting(life, fact)
+    return _gone_running(life, fact)
+
+
+def _gone_running(life: Life, fact: ShimGone) -> Life:
+    detail = fact.detail or "its shim was destroyed, and the exit status with it"
+    return replace(life, phase=Phase.SWEEPING, outcome="unknown", detail=detail)
+
+
+def _gone_draining(life: Life, _: ShimGone) -> Life:
+    return replace(life, phase=Phase.ENDED if life.drained else Phase.SWEEPING)
+
+
+def _absent(life: Life, _: TreeAbsent) -> Life:
+    return replace(life, phase=Phase.ENDED, stuck=())
+
+
+def _stuck(life: Life, fact: Stuck) -> Life:
+    if life.outcome in (None, "unknown"):
+        return replace(life, stuck=fact.pids, detail=fact.detail[:2000])
+    return replace(life, stuck=fact.pids)
+
+
+TABLE: dict[tuple[Phase, type], Callable[[Life, Any], Life]] = {
+    (Phase.SPAWNING, SpawnRefused): _refused,
+    (Phase.SPAWNING, ShimReady): _ready,
+    (Phase.SPAWNING, ShimGone): _gone_spawning,
+    (Phase.WAITING, GoGiven): _released,
+    (Phase.WAITING, ShimGone): _gone_waiting,
+    (Phase.RELEASED, Going): _going,
+    (Phase.RELEASED, LeaderStarted): _started,
+    (Phase.RELEASED, LeaderEnded): _ended,
+    (Phase.RELEASED, ShimGone): _gone_released,
+    (Phase.ADOPTED, LeaderStarted): _started,
+    (Phase.ADOPTED, LeaderEnded): _ended,
+    (Phase.ADOPTED, ShimGone): _gone_released,
+    (Phase.ADOPTED, Stuck): _stuck,
+    (Phase.RUNNING, LeaderEnded): _ended,
+    (Phase.RUNNING, ShimGone): _gone_running,
+    (Phase.RUNNING, Stuck): _stuck,
+    (Phase.DRAINING, LeaderEnded): _ended,
+    (Phase.DRAINING, ShimGone): _gone_draining,
+    (Phase.DRAINING, Stuck): _stuck,
+    (Phase.SWEEPING, Stuck): _stuck,
+    (Phase.SWEEPING, TreeAbsent): _absent,
+}
+"""Every change there is. A fact that is not in its phase's row says nothing new."""
+
+
+def advance(life: Life, fact: Fact) -> Life:
+    """The life after one fact."""
+    change = TABLE.get((life.phase, type(fact)))
+    return life if change is None else change(life, fact)
+
+
+def latest_report(life: Life, log_tail: str = "") -> Report | None:
+    """What the broker should know now; the same value as long as nothing changed."""
+    if life.phase is Phase.ENDED:
+        return _final_report(life, log_tail)
+    if life.stuck:
+        return AttemptUnkillable(attempt=life.attempt, pids=life.stuck, detail=life.detail)
+    if life.outcome == "exited" and life.survivors:
+        return AttemptLeaderExited(
+            attempt=life.attempt,
+            exit_code=life.exit_code,
+            signal=life.signal,
+            survivors=life.survivors,
+        )
+    if life.leader is not None and life.started_at_ms is not None:
+        return AttemptStarted(attempt=life.attempt, leader=life.leader, at_ms=life.started_at_ms)
+    if life.phase in (Phase.WAITING, Phase.RELEASED) and life.shim is not None:
+        return AttemptReady(attempt=life.attempt, shim=life.shim)
+    return None
+
+
+def _final_report(life: Life, log_tail: str) -> Report:
+    if life.refused is not None:
+        return SpawnFailed(
+            attempt=life.attempt,
+            stage=life.refused,
+            permanent=life.permanent,
+            detail=life.detail,
+        )
+    return AttemptEnded(
+        attempt=life.attempt,
+        outcome=life.outcome or "unknown",
+        exit_code=life.exit_code,
+        signal=life.signal,
+        errno=life.errno,
+        detail=life.detail,
+        log_tail=log_tail,
+        ended_at_ms=life.ended_at_ms,
+    )

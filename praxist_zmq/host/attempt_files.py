@@ -1,0 +1,215 @@
+"""The files of an attempt: its directory, log, evidence and protected-process manifest.
+
+A peer may share our user, so every component of a path below the run is opened without following
+links, new things are created exclusively, and what is read back is bounded and validated. It
+decides nothing from what it reads. Source: openat(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ..errors import PraxistError
+from ..protocol.evidence import ExitRecord, ReadyRecord, StartedRecord
+from ..protocol.limits import LOG_TAIL_BYTES
+from ..protocol.process import ProcessIdentity
+from .paths import RunPaths
+
+EVIDENCE_BYTES_MAX = 65_536
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What lies in an attempt's directory and says that it is about this attempt and shim."""
+
+    ready: ReadyRecord | None
+    went: bool
+    started: StartedRecord | None
+    ended: ExitRecord | None
+
+
+NO_EVIDENCE = Evidence(None, False, None, None)
+
+
+class AttemptFiles:
+    """The files of all attempts of one run."""
+
+    def __init__(self, run: RunPaths) -> None:
+        self.run = run
+
+    def _descend(self, *components: str, create: bool = False) -> int:
+        """A descriptor of a directory below the run. Raises OSError; ELOOP/ENOTDIR on a link."""
+        at = os.open(self.run.run_dir, DIRECTORY)
+        for component in components:
+            try:
+                if create:
+                    # When it exists, the open below says whether it is a real directory.
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(component, 0o755, dir_fd=at)
+                below = os.open(component, DIRECTORY, dir_fd=at)
+            finally:
+                os.close(at)
+            at = below
+        return at
+
+    def create(self, attempt: str) -> int:
+        """Make the attempt's directory, which must not exist; its descriptor. Raises OSError."""
+        parent = self._descend("resource_scheduler", "attempts", create=True)
+        try:
+            os.mkdir(attempt, 0o700, dir_fd=parent)
+            return os.open(attempt, DIRECTORY, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def create_log(self, attempt: str) -> int:
+        """Open the attempt's log for appending (and for its tail). Raises OSError."""
+        parent = self._descend("logs", "experiments", create=True)
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(f"{attempt}.log", flags | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        finally:
+            os.close(parent)
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            os.close(fd)
+            raise FileExistsError(f"{attempt}.log is not a plain file of its own")
+        os.set_blocking(fd, True)
+        return fd
+
+    def evidence(self, attempt: str, shim: ProcessIdentity) -> Evidence:
+        """What the shim left; anything of another attempt, another shim or another shape is not
+        there."""
+        try:
+            at = self._descend("resource_scheduler", "attempts", attempt)
+        except OSError:
+            return NO_EVIDENCE
+        try:
+            ready = _read(at, "READY.json", ReadyRecord)
+            go = _read(at, "GO.json", ReadyRecord)
+            started = _read(at, "STARTED.json", StartedRecord)
+            ended = _read(at, "exit.json", ExitRecord)
+        finally:
+            os.close(at)
+        return Evidence(
+            ready=_about(ready, attempt, shim),
+            went=_about(go, attempt, shim) is not None,
+            started=_about(started, attempt, shim),
+            ended=_about(ended, attempt, shim),
+        )
+
+    def log_tail(self, attempt: str, log: int | None) -> str:
+        """The end of the attempt's log; empty when there is none to read."""
+        if log is not None:
+            return _tail(log)
+        try:
+            parent = self._descend("logs", "experiments")
+        except OSError:
+            return ""
+        try:
+            fd = os.open(f"{attempt}.log", READ, dir_fd=parent)
+        except OSError:
+            return ""
+        finally:
+            os.close(parent)
+        try:
+            return _tail(fd) if stat.S_ISREG(os.fstat(fd).st_mode) else ""
+        finally:
+            os.close(fd)
+
+    def protect(self, attempt: str, leader: ProcessIdentity) -> None:
+        """Write the manifest that tells clean-up tools of others whose process this is.
+
+        Raises PraxistError `path_unusable`.
+        """
+        body = json.dumps(
+            {
+                "format_version": "1.0",
+                "attempt": attempt,
+                "pid": leader.pid,
+                "pgid": leader.pid,
+                "start_ticks": leader.start_ticks,
+                "boot_id": leader.boot_id,
+                "pid_namespace": leader.pid_namespace,
+            }
+        ).encode()
+        name, temporary = f"{attempt}.json", f".{attempt}.json.tmp"
+        try:
+            at = self._descend("protected_pids", create=True)
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                try:
+                    fd = os.open(temporary, flags, 0o644, dir_fd=at)
+                except FileExistsError:
+                    os.unlink(temporary, dir_fd=at)
+                    fd = os.open(temporary, flags, 0o644, dir_fd=at)
+                try:
+                    os.write(fd, body)
+                finally:
+                    os.close(fd)
+                os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+            finally:
+                os.close(at)
+        except OSError as error:
+            raise PraxistError("path_unusable", f"protected_pids/{name}: {error}") from error
+
+    def unprotect(self, attempt: str) -> None:
+        """Remove the manifest, if it is there. Raises PraxistError `path_unusable`."""
+        try:
+            at = self._descend("protected_pids")
+            try:
+                os.unlink(f"{attempt}.json", dir_fd=at)
+            finally:
+                os.close(at)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise PraxistError(
+                "path_unusable", f"protected_pids/{attempt}.json: {error}"
+            ) from error
+
+
+RecordT = TypeVar("RecordT", ReadyRecord, StartedRecord, ExitRecord)
+
+
+def _about(record: RecordT | None, attempt: str, shim: ProcessIdentity) -> RecordT | None:
+    if record is None or record.attempt != attempt or record.shim != shim:
+        return None
+    return record
+
+
+def _read(at: int, name: str, model: type[ModelT]) -> ModelT | None:
+    """One evidence file, or None when it is missing, not plain, too large or malformed."""
+    try:
+        fd = os.open(name, READ, dir_fd=at)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        body = os.read(fd, EVIDENCE_BYTES_MAX + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if len(body) > EVIDENCE_BYTES_MAX:
+        return None
+    try:
+        return model.model_validate_json(body)
+    except ValidationError:
+        return None
+
+
+def _tail(fd: int) -> str:
+    size = os.fstat(fd).st_size
+    raw = os.pread(fd, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+    return raw.decode("utf-8", errors="replace")

@@ -1,0 +1,135 @@
+"""Ending an attempt's processes: who they are now, TERM, and KILL until none is left.
+
+Every signal goes to an identity that was just verified. What cannot be proved to belong to the
+attempt is named, keeps the attempt held, and is never signalled. It decides no deadline.
+Rules: the design's promises 6 and 7. Source: kill(2), pidfd_send_signal(2).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..protocol.process import ProcessIdentity
+from . import signals, tree
+from .identity import ProcStat, identity_from, is_alive, stat_of
+
+PASSES_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Live processes of an attempt: proved or well-founded ours, and doubtful ones."""
+
+    ours: tuple[ProcStat, ...] = ()
+    doubtful: tuple[ProcStat, ...] = ()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All of them, for people."""
+        return tuple(sorted(stat.pid for stat in (*self.ours, *self.doubtful)))
+
+
+def under(shim: ProcessIdentity) -> Members | None:
+    """The exact tree below a live shim; None when the shim is gone."""
+    if stat_of(shim) is None:
+        return None
+    found = tree.living(tree.descendants(shim.pid))
+    # The number could have changed hands during the walk; then the walk was about a stranger.
+    return Members(tuple(found)) if stat_of(shim) is not None else None
+
+
+def without_shim(
+    attempt: str,
+    shim: ProcessIdentity,
+    leader: ProcessIdentity | None,
+    orphans: list[ProcStat],
+    only_one: bool,
+) -> Members:
+    """What may be left of an attempt whose shim is gone.
+
+    `orphans` are processes that fell to this launcher when their shim died. They descend from
+    some attempt of ours; `only_one` says that it can only be this one.
+    """
+    ours, doubtful = tree.kin(attempt, leader.pid if leader else None, shim.start_ticks)
+    proved = {stat.pid: stat for stat in ours}
+    unsure = {stat.pid: stat for stat in doubtful}
+    if leader is not None and is_alive(leader):
+        stat = stat_of(leader)
+        if stat is not None:
+            proved[stat.pid] = stat
+    for orphan in tree.living(orphans):
+        related = leader is not None and leader.pid in (orphan.group, orphan.session)
+        target = proved if only_one or related else unsure
+        target[orphan.pid] = orphan
+    for root in list(proved.values()):
+        for below in tree.living(tree.descendants(root.pid)):
+            proved.setdefault(below.pid, below)
+    for pid in proved:
+        unsure.pop(pid, None)
+    return Members(tuple(proved.values()), tuple(unsure.values()))
+
+
+@dataclass(slots=True)
+class Ending:
+    """The signals of one stop: remembers who was told, so that TERM is sent once to each."""
+
+    told: set[tuple[int, int]] = field(default_factory=set)
+    group_told: bool = False
+
+    def terminate(self, members: Members, leader_fd: int | None) -> None:
+        """TERM the group and every member once; wake those that are stopped."""
+        if not self.group_told and leader_fd is not None:
+            self.group_told = True
+            signals.send_group(leader_fd, signals.TERM)
+            signals.send_group(leader_fd, signals.CONT)
+            leader_group = _leader_pid(leader_fd)
+            if signals.group_signals_supported():
+                for stat in members.ours:
+                    if stat.group == leader_group:
+                        self.told.add((stat.pid, stat.start_ticks))
+        for stat in members.ours:
+            key = (stat.pid, stat.start_ticks)
+            if key not in self.told:
+                self.told.add(key)
+                signals.send(identity_from(stat), signals.TERM)
+                signals.send(identity_from(stat), signals.CONT)
+
+    def kill(self, look: Callable[[], Members], leader_fd: int | None) -> Members:
+        """KILL everything, again as long as new ones appear; what was seen last.
+
+        A process that forks between the look and the signal leaves a child that the next look
+        finds. KILL also ends what is stopped.
+        """
+        killed: set[tuple[int, int]] = set()
+        members = look()
+        for _ in range(PASSES_MAX):
+            if leader_fd is not None:
+                signals.send_group(leader_fd, signals.KILL)
+            fresh = [s for s in members.ours if (s.pid, s.start_ticks) not in killed]
+            if not fresh:
+                break
+            for stat in fresh:
+                killed.add((stat.pid, stat.start_ticks))
+                signals.send(identity_from(stat), signals.KILL)
+            members = look()
+        return members
+
+
+def _leader_pid(leader_fd: int) -> int:
+    """The pid behind a pidfd; -1 once it was reaped."""
+    with open(f"/proc/self/fdinfo/{leader_fd}", encoding="ascii") as source:
+        for line in source:
+            if line.startswith("Pid:"):
+                return int(line.split()[1])
+    return -1
+
+
+def own_orphans(zygote: int, shims: set[int]) -> list[ProcStat]:
+    """Processes that fell to us as a subreaper: our children but for the zygote and shims."""
+    return [
+        stat
+        for stat in tree.descendants(os.getpid())
+        if stat.parent == os.getpid() and stat.pid != zygote and stat.pid not in shims
+    ]

@@ -1,0 +1,119 @@
+"""Which processes belong to an attempt, read from /proc.
+
+Under a live shim the answer is exact: the shim is a child subreaper, so every descendant, also one
+that called setsid twice, cleared its environment and closed everything, is found by walking
+children from it. Without the shim there is only evidence: group, session, environment, and
+orphans that fell to us. It never signals. Source: proc(5), prctl(2).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from .identity import ProcStat, has_live_task, read_stat
+
+ENVIRON_BYTES_MAX = 4 * 1024 * 1024
+ATTEMPT_VARIABLE = b"PRAXIST_EXPERIMENT_ATTEMPT_ID="
+
+
+def processes() -> Iterator[ProcStat]:
+    """Every process that /proc shows. Costly: not for the steady state."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            stat = read_stat(int(name))
+            if stat is not None:
+                yield stat
+
+
+def children(pid: int) -> list[int]:
+    """The children of `pid`, of all its threads."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as source:
+                found.extend(int(part) for part in source.read().split())
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/{pid}/task/{task}"):
+                # A kernel without CONFIG_PROC_CHILDREN: ask every process for its parent.
+                return [stat.pid for stat in processes() if stat.parent == pid]
+        except ProcessLookupError:
+            continue
+    return found
+
+
+def descendants(pid: int) -> list[ProcStat]:
+    """All processes below `pid`, zombies too, parents before children.
+
+    A number may change hands during the walk. So a child counts only while it names its parent,
+    and a parent's list only when the parent is still the same process after the list was read.
+    """
+    root = read_stat(pid)
+    if root is None:
+        return []
+    found: dict[int, ProcStat] = {}
+    waiting = [root]
+    while waiting:
+        parent = waiting.pop()
+        below = [read_stat(child) for child in children(parent.pid)]
+        now = read_stat(parent.pid)
+        if now is None or now.start_ticks != parent.start_ticks:
+            continue
+        for stat in below:
+            if stat is not None and stat.parent == parent.pid and stat.pid not in found:
+                found[stat.pid] = stat
+                waiting.append(stat)
+    return list(found.values())
+
+
+def living(stats: Iterable[ProcStat]) -> list[ProcStat]:
+    """Those with a thread that still runs; a zombie with no live task is dead."""
+    return [stat for stat in stats if stat.state not in ("Z", "X", "x") or has_live_task(stat.pid)]
+
+
+def names_attempt(pid: int, attempt: str) -> bool:
+    """Whether the initial environment of `pid` names the attempt. A hint: anyone can forge it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as source:
+            block = source.read(ENVIRON_BYTES_MAX)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    return ATTEMPT_VARIABLE + attempt.encode() in block.split(b"\0")
+
+
+def owner(pid: int) -> int | None:
+    """The user that `pid` runs as; None when it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def kin(
+    attempt: str, leader_pid: int | None, since_ticks: int
+) -> tuple[list[ProcStat], list[ProcStat]]:
+    """Live processes that may belong to an attempt whose shim is gone: (ours, doubtful).
+
+    Ours: same user, started no earlier than the shim, and its environment names the attempt; or
+    a descendant of such a process. Doubtful: in the evaluator's group or session with nothing
+    else to tell whose it is (the number may have changed hands): it keeps the attempt held and
+    is never signalled.
+    """
+    ours: dict[int, ProcStat] = {}
+    doubtful: dict[int, ProcStat] = {}
+    own_user = os.getuid()
+    for stat in living(processes()):
+        if stat.start_ticks < since_ticks or stat.pid == os.getpid():
+            continue
+        if names_attempt(stat.pid, attempt) and owner(stat.pid) == own_user:
+            ours[stat.pid] = stat
+        elif leader_pid is not None and leader_pid in (stat.group, stat.session):
+            doubtful[stat.pid] = stat
+    for root in list(ours):
+        for below in living(descendants(root)):
+            ours.setdefault(below.pid, below)
+    return list(ours.values()), [s for pid, s in doubtful.items() if pid not in ours]

@@ -1,0 +1,106 @@
+"""What the launcher holds of one attempt: its life, its channel, its descriptors, its timers.
+
+It moves bytes and closes descriptors; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.launch import Life, Report
+from ..host.ending import Ending
+from ..protocol.process import ProcessIdentity
+
+LINE_BYTES_MAX = 65_536
+
+
+@dataclass(slots=True)
+class Stop:
+    """A stop that was ordered: until when TERM is given time, and from when it counts as stuck."""
+
+    kill_at_ms: int
+    stuck_at_ms: int
+    pause_ms: int = 10
+    ending: Ending = field(default_factory=Ending)
+
+
+@dataclass(slots=True)
+class Handle:
+    """One attempt in hand."""
+
+    life: Life
+    channel: socket.socket | None = None
+    nonce: bytes = b""
+    incoming: bytearray = field(default_factory=bytearray)
+    outgoing: bytearray = field(default_factory=bytearray)
+    log: int | None = None
+    shim_fd: int | None = None
+    leader_fd: int | None = None
+    ledger_leader: ProcessIdentity | None = None
+    adopted: bool = False
+    abandoned: bool = False
+    unseen: bool = False
+    """In a process-id namespace that /proc here doesn't show."""
+    stop: Stop | None = None
+    empty_looks: int = 0
+    pause_ms: int = 10
+    wake_at_ms: int | None = None
+    final: Report | None = None
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """The shim's news so far, and whether its end of the channel is closed."""
+        if self.channel is None:
+            return [], True
+        closed = False
+        while True:
+            try:
+                part = self.channel.recv(65_536)
+            except BlockingIOError:
+                break
+            except OSError:
+                part = b""
+            if not part:
+                closed = True
+                break
+            self.incoming += part
+        *lines, rest = self.incoming.split(b"\n")
+        if len(rest) > LINE_BYTES_MAX:
+            rest, closed = bytearray(), True
+        self.incoming = bytearray(rest)
+        return [json.loads(line) for line in lines], closed
+
+    def write(self, data: bytes = b"") -> bool:
+        """Send what the channel takes now. True while something is left to send."""
+        self.outgoing += data
+        while self.outgoing and self.channel is not None:
+            try:
+                sent = self.channel.send(self.outgoing, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return True
+            except OSError:
+                # The shim is gone; its pidfd says so too, and that decides.
+                self.outgoing.clear()
+                return False
+            del self.outgoing[:sent]
+        return False
+
+    def descriptors(self) -> list[int]:
+        """Those that may be watched."""
+        channel = self.channel.fileno() if self.channel is not None else None
+        return [fd for fd in (channel, self.shim_fd, self.leader_fd) if fd is not None]
+
+    def close(self) -> None:
+        """Close everything; the life and the final report stay."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        for fd in (self.shim_fd, self.leader_fd, self.log):
+            if fd is not None:
+                os.close(fd)
+        self.shim_fd = self.leader_fd = self.log = None
+        self.outgoing.clear()
+        self.wake_at_ms = None

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.launcher_harness import Bench
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    try:
+        yield made
+    finally:
+        made.close()
