@@ -11,20 +11,28 @@ Source: NVIDIA's NVML API reference (return codes); public faults of exporters a
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 from ..protocol.reports import DeviceSample
-from .device_driver import MIB, DriverReading, bounded_reason
-from .nvml_absent import absent_reading
+from .device_driver import MIB, DeviceDriver, DriverReading, bounded_reason
+from .nvml_absent import AbsentDriver, absent_reading
 
 UUID_PATTERN = re.compile(r"^[A-Za-z0-9._:/-]{1,96}$")
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 60.0
 
 DeviceState = Literal["available", "unavailable", "unsupported", "unknown", "lost"]
+
+
+def open_nvml() -> DeviceDriver:
+    """The driver of this host: NVML, or none when its Python binding is not installed."""
+    if importlib.util.find_spec("pynvml") is None:
+        return AbsentDriver("the Python module pynvml is not installed")
+    return NvmlDriver()
 
 
 class _DeviceFailed(Exception):
@@ -76,10 +84,7 @@ class NvmlDriver:
     def _set_up(self) -> DriverReading | None:
         """Load and initialise; the failure, or None."""
         if self._nvml is None:
-            try:
-                self._nvml = importlib.import_module("pynvml")
-            except ImportError as error:
-                return absent_reading(f"the Python module pynvml cannot be imported: {error}")
+            self._nvml = importlib.import_module("pynvml")
         nvml = self._nvml
         try:
             nvml.nvmlInit()

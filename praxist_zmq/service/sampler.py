@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..host.clock import Clock, SystemClock
 from ..host.device_driver import DeviceDriver
-from ..host.nvml import NvmlDriver
+from ..host.nvml import open_nvml
 from ..host.nvml_simulated import SimulatedDriver
 from ..host.pressure import PressureReader
 from ..host.signal_pipe import SignalPipe
@@ -90,7 +90,7 @@ def open_driver(config: ChildConfig) -> DeviceDriver:
     """The driver that the configuration names: simulated devices, or NVML."""
     if config.sim is not None:
         return SimulatedDriver(config.sim.gpus, config.sim.memory_gib, config.host.simulation)
-    return NvmlDriver()
+    return open_nvml()
 
 
 class _EndWait:

@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from praxist_zmq.host.nvml import NvmlDriver
+from praxist_zmq.host.nvml import NvmlDriver, open_nvml
 from praxist_zmq.host.nvml_absent import AbsentDriver, absent_reading
 
 GIB = 1024**3
@@ -213,7 +213,8 @@ def test_no_device_and_unusable_names() -> None:
 def test_without_a_library_the_inventory_is_empty() -> None:
     if ctypes.util.find_library("nvidia-ml"):
         pytest.skip("this machine has NVIDIA's library")
-    driver = NvmlDriver()
+    driver = open_nvml()
+    assert driver.name == "nvml"
     for _ in range(2):
         reading = driver.sample()
         assert reading.state == ("unsupported" if os.path.exists("/dev/kfd") else "unavailable")
@@ -234,3 +235,10 @@ def test_an_absent_driver_says_so(tmp_path: Any) -> None:
     reading = absent_reading("no driver here", str(tmp_path))
     assert reading.state == "unsupported"
     assert "AMD" in (reading.reason or "")
+
+
+def test_without_the_binding_the_driver_is_the_absent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    reading = open_nvml().sample()
+    assert reading.devices == ()
+    assert "pynvml is not installed" in (reading.reason or "")
