@@ -6,8 +6,8 @@ design 3 "plan and apply across runs".
 
 **Idempotence.** `RegisterRun`, `Reserve`, `Bind` and `Release` say what shall be, so sending one
 again gives the same answer. A copy that a broken connection delivers late, after the state moved
-on, must change nothing either: a request id that was granted before is answered from the state as
-it is now (`_remember`).
+on, must change nothing either: a request id that was granted to the same broker before is answered
+from the state as it is now (`_remember`).
 
 **When a row ends.**
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
@@ -53,6 +53,7 @@ from ..protocol.claims import (
     RunRow,
     ViewHost,
 )
+from ..protocol.process import ProcessIdentity
 from .claim_state import ClaimState, RowKey, Watch, fits
 from .decision import Decision, Send, Stamp
 
@@ -107,7 +108,7 @@ class ClaimMachine:
         self._absent: set[RowKey] = set()
         self._disowned: set[RowKey] = set()
         self._orphan_due_ms: dict[str, int] = {}
-        self._granted: OrderedDict[tuple[str, int, str], None] = OrderedDict()
+        self._granted: OrderedDict[tuple[ProcessIdentity, str], None] = OrderedDict()
         self._pushed_version = self.state.version
         self._orphans_may_exist = True
 
@@ -186,7 +187,8 @@ class ClaimMachine:
         if refused is not None:
             return refused
         self._addresses[request.run_key] = command.address
-        seen = (request.run_key, request.epoch, command.request_id) in self._granted
+        broker = self.state.runs[request.run_key].broker
+        seen = (broker, command.request_id) in self._granted
         match request:
             case Reserve():
                 reply = self._reserve(request, seen, stamp, decision)
@@ -202,7 +204,7 @@ class ClaimMachine:
             case _:
                 raise TypeError(f"no rule for {type(request).__name__}")
         if isinstance(reply, Granted):
-            self._remember(request.run_key, request.epoch, command.request_id)
+            self._remember(broker, command.request_id)
         return reply
 
     def _refuse_sender(self, request: Any) -> Denied | None:
@@ -226,7 +228,7 @@ class ClaimMachine:
             return self._deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
         if old is None and len(self.state.runs) >= RUNS_MAX:
             return self._deny("busy", f"{RUNS_MAX} runs are registered; that is the limit")
-        if (run.run_key, run.epoch, command.request_id) in self._granted:
+        if (run.broker, command.request_id) in self._granted:
             if old is None or old.broker != run.broker:
                 return self._deny("stale_epoch", "this registration was replaced since")
         else:
@@ -235,7 +237,7 @@ class ClaimMachine:
             else:
                 self.state.set_load(run.run_key, run.running, run.queued, run.limit)
             self._disown(run.run_key, frozenset(request.attempts), stamp, decision)
-            self._remember(run.run_key, run.epoch, command.request_id)
+            self._remember(run.broker, command.request_id)
         self._addresses[run.run_key] = command.address
         return Registered(registry_epoch=self.state.epoch, view=self.state.view())
 
@@ -380,8 +382,8 @@ class ClaimMachine:
         self.apply(event, 0)
         decision.events.append(event)
 
-    def _remember(self, run_key: str, epoch: int, request_id: str) -> None:
-        self._granted[run_key, epoch, request_id] = None
+    def _remember(self, broker: ProcessIdentity, request_id: str) -> None:
+        self._granted[broker, request_id] = None
         if len(self._granted) > REQUESTS_REMEMBERED:
             self._granted.popitem(last=False)
 

@@ -105,6 +105,9 @@ class DeviceSample(Frozen):
     memory_total_mib: int | None = Field(default=None, description="Physical memory")
     memory_used_mib: int | None = Field(default=None, description="In use by anyone")
     utilization_pct: float | None = Field(default=None, description="Busy share")
+    reason: str | None = Field(
+        default=None, max_length=300, description="Why it is not available, or what is unknown"
+    )
 
 
 class HostSampled(Frozen):

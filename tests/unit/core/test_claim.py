@@ -225,7 +225,7 @@ def test_a_run_made_anew_cannot_touch_what_it_did_not_list(desk: Desk) -> None:
     assert desk.held() == {(A, "j-1.1")}
 
 
-def test_request_ids_of_another_epoch_are_other_requests(desk: Desk) -> None:
+def test_request_ids_of_another_broker_are_other_requests(desk: Desk) -> None:
     desk.ask(RegisterRun(run=run_row("a", 2), attempts=()), "register-1")
     desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=2), "reserve-1")
     again = desk.ask(RegisterRun(run=run_row("a", 3), attempts=()), "register-1")

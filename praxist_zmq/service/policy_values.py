@@ -1,0 +1,114 @@
+"""One value of a contract: from a YAML scalar to a strict type, or a finding that says why not.
+
+Integers are written in decimal, as a number or as text; a boolean is never a number and a number
+never a boolean; numbers are finite. Out-of-range numbers become the nearest bound with a warning
+that says so. Values are never echoed beyond a few characters.
+Source: the parsing rules in the reference of the original system; public faults of configuration
+files ("timeout: true" read as one second).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from .policy_document import Findings
+
+_TAG = "tag:yaml.org,2002:"
+_DIGITS_MAX = 15
+_DECIMAL_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_TEXT_INT = re.compile(r"[-+]?[0-9]+")
+_DECIMAL_FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+def kind_of(node: Node) -> str:
+    """What a node is, for people: `text`, `true or false`, `a number`, `a list`, ..."""
+    if isinstance(node, MappingNode):
+        return "a mapping"
+    if not isinstance(node, ScalarNode):
+        return "a list"
+    name = node.tag.removeprefix(_TAG)
+    names = {"null": "nothing", "bool": "true or false", "int": "a number", "float": "a number"}
+    return names.get(name, "text" if name == "str" else f"a value of type {name[:40]}")
+
+
+def _shown(node: Node) -> str:
+    """`got 'yess'`, `got a list`."""
+    if isinstance(node, ScalarNode) and node.tag != f"{_TAG}null":
+        quote = "" if _is(node, "bool", "int", "float") else '"'
+        return f"got {quote}{node.value[:40]}{quote}"
+    return f"got {kind_of(node)}"
+
+
+def _is(node: Node, *names: str) -> bool:
+    return isinstance(node, ScalarNode) and node.tag in {_TAG + name for name in names}
+
+
+def text_value(node: Node, key: str, findings: Findings) -> str | None:
+    """Text as it stands. None with a finding for anything else."""
+    if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
+        return str(node.value)
+    help = None
+    if _is(node, "bool", "int", "float"):
+        help = (
+            f'YAML reads it as {kind_of(node)}; quote it if you mean the text "{node.value[:40]}"'
+        )
+    findings.error(node, key, f"must be text, {_shown(node)}", help)
+    return None
+
+
+def bool_value(node: Node, key: str, findings: Findings) -> bool | None:
+    """A boolean, or one of the words for it. A bare 0 or 1 is a number, so it is refused."""
+    if isinstance(node, ScalarNode) and _is(node, "bool", "str"):
+        word = node.value.strip().lower()
+        if word in _TRUE:
+            return True
+        if word in _FALSE:
+            return False
+    findings.error(node, key, f"must be a boolean (true or false), {_shown(node)}")
+    return None
+
+
+def int_value(node: Node, key: str, findings: Findings) -> int | None:
+    """An integer in decimal, as a number or as text."""
+    text = node.value.strip() if isinstance(node, ScalarNode) else ""
+    pattern = _TEXT_INT if _is(node, "str") else _DECIMAL_INT
+    if _is(node, "int", "str") and pattern.fullmatch(text):
+        if len(text.lstrip("+-0")) > _DIGITS_MAX:
+            findings.error(node, key, f"must be an integer of at most {_DIGITS_MAX} digits")
+            return None
+        return int(text)
+    help = None
+    if _is(node, "int"):
+        help = "write it in plain decimal digits: YAML reads this notation as another number"
+    findings.error(node, key, f"must be an integer, {_shown(node)}", help)
+    return None
+
+
+def float_value(node: Node, key: str, findings: Findings) -> float | None:
+    """A finite number in decimal, as a number or as text."""
+    text = node.value.strip() if isinstance(node, ScalarNode) else ""
+    octal = _is(node, "int") and not _DECIMAL_INT.fullmatch(text)
+    if _is(node, "int", "float", "str") and len(text) <= 400 and not octal:
+        number = float(text) if _DECIMAL_FLOAT.fullmatch(text) else math.nan
+        if math.isfinite(number):
+            return number
+    findings.error(node, key, f"must be a finite number, {_shown(node)}")
+    return None
+
+
+def bounded(
+    value: float, low: float, high: float, node: Node, key: str, findings: Findings
+) -> float:
+    """`value` within [low, high]; a change is a warning that says what it became."""
+    if value < low:
+        findings.warn(node, key, f"{value:.15g} is below {low:.15g}; {low:.15g} will be used")
+        return low
+    if value > high:
+        findings.warn(node, key, f"{value:.15g} is above {high:.15g}; {high:.15g} will be used")
+        return high
+    return value
