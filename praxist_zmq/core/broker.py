@@ -17,6 +17,7 @@ from ..protocol.reports import HostSampled, ProcessesSeen
 from . import attempts, control, narrate, queries, registry_side, watching
 from .commands import (
     ClientRequest,
+    LauncherLost,
     LauncherSaid,
     LedgerMeasured,
     RegistryConnected,
@@ -48,6 +49,15 @@ class Broker:
         apply(event, self.state, sequence)
         self.soft.history.append((sequence, event))
 
+    def pass_over(self, sequence: int, job: str | None, reason: str) -> None:
+        """A record that cannot be read or applied: the rest of the ledger must not suffer.
+
+        Its job, if it can be told, is set aside: it is not run until somebody has looked. What it
+        may hold stays held until its processes are seen to be gone.
+        """
+        self.state.last_sequence = sequence
+        self.soft.unreadable[job or f"record {sequence}"] = reason
+
     def begin(
         self,
         stamp: Stamp,
@@ -75,8 +85,13 @@ class Broker:
             turn.record(ev.PolicyAdopted(at_ms=stamp.at_ms, policy=policy, generation=generation))
         if reopen and self.state.closed_reason is not None:
             turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
-        for job in self.state.jobs.values():
-            if job.state == "queued":
+        for job in list(self.state.jobs.values()):
+            if job.state != "queued":
+                continue
+            if job.job in self.soft.unreadable:
+                detail = f"a record of it is unreadable: {self.soft.unreadable[job.job]}"
+                control.reject(turn, job, "unreadable_record", detail, frees_identity=False)
+            else:
                 self.soft.queue.put(job)
         self.soft.active_non_mature = sum(
             1
@@ -101,10 +116,12 @@ class Broker:
             registry_side.connected(turn)
         elif isinstance(command, RegistryLost):
             registry_side.lost(turn)
+        elif isinstance(command, LauncherLost):
+            self._launcher_lost(command)
         elif isinstance(command, HostSampled):
             self.soft.sample = command
         elif isinstance(command, ProcessesSeen):
-            self._processes(command)
+            self.soft.processes = command
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk
@@ -124,6 +141,11 @@ class Broker:
     def wake_at_ms(self) -> int | None:
         """The next keep-alive of the publications."""
         return self.soft.published_at_ms + KEEPALIVE_MS
+
+    @property
+    def recorded(self) -> int:
+        """The last sequence that was recorded."""
+        return self.state.last_sequence
 
     @property
     def stopped(self) -> bool:
@@ -180,8 +202,10 @@ class Broker:
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")
 
-    def _processes(self, command: ProcessesSeen) -> None:
-        self.soft.processes = command
+    def _launcher_lost(self, command: LauncherLost) -> None:
+        if command.address == self.soft.launcher_address:
+            self.soft.launcher_ready = False
+            self.soft.launcher_address = None
 
     def _publish(self, turn: Turn) -> None:
         soft, state = self.soft, self.state

@@ -28,6 +28,13 @@ class LauncherSaid:
 
 
 @dataclass(frozen=True, slots=True)
+class LauncherLost:
+    """An order could not be handed over: nobody is at that address any more."""
+
+    address: Any
+
+
+@dataclass(frozen=True, slots=True)
 class RegistryConnected:
     """The link to the registry is (again) up; what it knew of us must be compared."""
 

@@ -60,6 +60,11 @@ class Machine(Protocol):
         """Change the state by one durable event (replay)."""
         ...
 
+    @property
+    def recorded(self) -> int:
+        """How many events it has recorded; tells whether a failed decision changed anything."""
+        ...
+
     def wake_at_ms(self) -> int | None:
         """CLOCK_BOOTTIME milliseconds at which `settle` wants to run without a command."""
         ...

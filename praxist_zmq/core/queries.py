@@ -274,6 +274,7 @@ def status(turn: Turn) -> StatusReply:
 def _warnings(turn: Turn) -> tuple[str, ...]:
     state, soft = turn.state, turn.soft
     found = [text for _, text in sorted(soft.warnings.items())]
+    found.extend(f"{name}: unreadable record" for name in soft.unreadable)
     if not soft.launcher_ready:
         found.append("the launcher does not answer: nothing starts")
     if soft.low_space:

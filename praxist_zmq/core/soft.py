@@ -92,6 +92,7 @@ class SoftState:
     ledger_bytes: int = 0
     active_non_mature: int = 0
     counters: dict[str, int] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
 
     def count(self, name: str) -> None:

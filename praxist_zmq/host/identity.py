@@ -7,6 +7,7 @@ It never signals. An identity that cannot be read matches nothing: "cannot read"
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import dataclass
 from functools import cache
 
@@ -151,3 +152,16 @@ def open_pidfd(identity: ProcessIdentity) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def own_pid() -> int:
+    """This process."""
+    return os.getpid()
+
+
+def own_user() -> str:
+    """The name of the user this process runs as, or its number."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -223,3 +223,24 @@ def boottime_ms_of(start_ticks: int) -> int:
 def utc_now() -> str:
     """The wall clock in RFC 3339, for people."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def spawn_helper(argv: Sequence[str], output: int) -> tuple[int, int]:
+    """Start a short process of ours without input; (pid, pidfd). Raises `start_failed`."""
+    try:
+        pid = os.posix_spawn(
+            argv[0],
+            list(argv),
+            service_environment(),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+            ],
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM],
+        )
+        return pid, os.pidfd_open(pid)
+    except OSError as error:
+        raise PraxistError("start_failed", f"{argv[0]}: {error.strerror}") from error

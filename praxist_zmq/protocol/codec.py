@@ -64,6 +64,17 @@ def decode_request(body: bytes) -> RequestEnvelope:
     return envelope
 
 
+def encode_request(request_id: str, request: BaseModel) -> bytes:
+    """The body of a request frame. A request id is plain ASCII without quotes by its pattern."""
+    return b'{"request_id":"%s","request":%s}' % (request_id.encode("ascii"), encode(request))
+
+
+def encode_reply(request_id: str | None, reply: BaseModel) -> bytes:
+    """The body of a reply frame. A request id is plain ASCII without quotes by its pattern."""
+    name = b"null" if request_id is None else b'"%s"' % request_id.encode("ascii")
+    return b'{"request_id":%s,"reply":%s}' % (name, encode(reply))
+
+
 def decode_reply(body: bytes) -> ReplyEnvelope:
     """A broker's reply."""
     envelope: ReplyEnvelope = decode(ReplyEnvelope, body)

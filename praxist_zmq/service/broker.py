@@ -1,0 +1,366 @@
+"""The broker's process: the run's ledger, its private link, its files. Decides nothing.
+
+Reads what waits on the link, the samples and the registry's answers, gives it to the machine, and
+sends what comes out once it is on disk (`service.step`). Source: design 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..core.broker import Broker
+from ..core.commands import (
+    ClientRequest,
+    LauncherLost,
+    LauncherSaid,
+    LedgerMeasured,
+    RegistryConnected,
+    RegistryLost,
+    RegistrySaid,
+)
+from ..core.decision import Send, Stamp
+from ..core.invariants import check_state
+from ..core.queries import status
+from ..core.turn import Turn, refusal_of
+from ..core.views import timestamp
+from ..errors import PraxistError
+from ..host.clock import SystemClock
+from ..host.identity import boot_id, identity_of, own_pid, own_user
+from ..host.paths import ipc
+from ..host.resource_limits import raise_open_files
+from ..host.signal_pipe import SignalPipe
+from ..ledger.files import write_atomically
+from ..ledger.lock import OwnerLock
+from ..ledger.log import Ledger
+from ..protocol import codec
+from ..protocol.envelope import PROTOCOL_VERSION
+from ..protocol.policy import SchedulerPolicy
+from ..protocol.replies import Refusal
+from ..protocol.reports import HostSampled, ProcessesSeen
+from ..transport.correlation import peek_request_id
+from ..transport.link import LinkMessage, LinkServer
+from ..transport.poller import Poller
+from ..transport.publication import Subscriber
+from ..transport.request import AsyncRequester
+from .broker_store import credentials_key, fold, restore
+from .child_config import (
+    ChildConfig,
+    report_progress,
+    report_ready,
+    serve_child,
+    supervisor_gone,
+)
+from .compaction import Compaction
+from .step import Step
+
+STDIN = 0
+PAIRS_PER_MESSAGE = 2_000
+STATUS_BUSY_MS = 1_000
+STATUS_IDLE_MS = 5_000
+MAINTENANCE_MS = 1_000
+
+Address = tuple[bytes, bytes]
+"""(the gateway's address on the link, the peer's routing id at the gateway)."""
+
+
+class BrokerShell:
+    """The machine's links, and how messages become commands and sends become messages."""
+
+    def __init__(self, config: ChildConfig, ledger: Ledger, broker: Broker) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._broker = broker
+        self._clock = SystemClock()
+        self._log = logging.getLogger(__name__)
+        self.link = LinkServer(config.core, config.secret_bytes)
+        self.samples = Subscriber(config.samples, [b"host"])
+        self.registry = AsyncRequester(config.host.registry_socket)
+        self._registry_up = False
+        self._lost_launchers: list[bytes] = []
+        self._measured: tuple[bool, int] | None = None
+        self._gateway: bytes | None = None
+        self._status_at_ms = 0
+        self._status_sequence = -1
+        self._maintained_at_ms = 0
+        self.step = Step(broker, ledger, self._send, self._refuse)
+
+    def stamp(self) -> Stamp:
+        """Now."""
+        return Stamp(at_ms=self._clock.wall_ms(), mono_ms=self._clock.mono_ms())
+
+    def turn(self) -> None:
+        """Everything that waits, decided, on disk, answered."""
+        stamp = self.stamp()
+        self.step.turn(self._commands(stamp), stamp)
+        self._write_status(stamp)
+
+    def timeout_ms(self) -> int:
+        """How long nothing needs to be done."""
+        wake = self._broker.wake_at_ms()
+        due = self._status_at_ms + STATUS_BUSY_MS
+        if self._status_sequence == self._broker.state.last_sequence:
+            due = self._status_at_ms + STATUS_IDLE_MS
+        if wake is not None:
+            due = min(due, wake)
+        if self._lost_launchers:
+            return 0
+        return max(0, due - self._clock.mono_ms())
+
+    # -- in -------------------------------------------------------------------------------
+
+    def _commands(self, stamp: Stamp) -> list[Any]:
+        commands: list[Any] = [LauncherLost(address) for address in self._lost_launchers]
+        self._lost_launchers.clear()
+        commands += self._registry_commands()
+        for _, body in self.samples.drain():
+            commands += self._decoded(HostSampled, body)
+        for message in self.link.drain():
+            commands += self._from_link(message)
+        commands += self._measure(stamp)
+        return commands
+
+    def _from_link(self, message: LinkMessage) -> Iterable[Any]:
+        if message.channel == b"requests":
+            parts = message.parts
+            for routing, sender, body in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
+                yield from self._request((message.address, routing), sender, body)
+        elif message.channel == b"report":
+            for body in message.parts:
+                try:
+                    report = codec.decode_launcher_report(body)
+                except PraxistError as error:
+                    self._log.error("a report of the launcher's: %s", error)
+                    continue
+                yield LauncherSaid(message.address, report)
+        elif message.channel == b"processes":
+            for body in message.parts:
+                yield from self._decoded(ProcessesSeen, body)
+        else:
+            self._broker.soft.count("link_unknown_channel")
+
+    def _request(self, address: Address, sender: bytes, body: bytes) -> Iterable[Any]:
+        try:
+            envelope = codec.decode_request(body)
+        except PraxistError as error:
+            self._broker.soft.count(f"refused_{error.code}")
+            answer = Send("client", refusal_of(error), address, peek_request_id(body))
+            self._send([answer])
+            return
+        uid, _, pid = sender.partition(b":")
+        yield ClientRequest(
+            address=address,
+            request_id=envelope.request_id,
+            digest=hashlib.sha256(body).hexdigest(),
+            request=envelope.request,
+            uid=int(uid) if uid.isdigit() else None,
+            pid=int(pid) if pid.isdigit() else None,
+        )
+
+    def _registry_commands(self) -> Iterable[Any]:
+        if self.registry.connected_again():
+            self.registry.pending.clear()
+            self._registry_up = True
+            yield RegistryConnected()
+        elif self._registry_up and not self.registry.connected:
+            self._registry_up = False
+            self.registry.pending.clear()
+            yield RegistryLost()
+        for body in self.registry.drain():
+            try:
+                answer = codec.decode_claim_reply(body)
+            except PraxistError as error:
+                self._log.error("an answer of the registry's: %s", error)
+                continue
+            yield RegistrySaid(answer.request_id, answer.reply)
+
+    def _decoded(self, kind: Any, body: bytes) -> Iterable[Any]:
+        try:
+            yield codec.decode(kind, body)
+        except PraxistError as error:
+            self._log.error("a %s: %s", kind.__name__, error)
+
+    def _measure(self, stamp: Stamp) -> Iterable[Any]:
+        if stamp.mono_ms - self._maintained_at_ms >= MAINTENANCE_MS:
+            self._maintained_at_ms = stamp.mono_ms
+            self._ledger.maintain()
+        measured = (self._ledger.low_space, self._ledger.bytes_on_disk)
+        if measured != self._measured:
+            self._measured = measured
+            yield LedgerMeasured(*measured)
+
+    # -- out ------------------------------------------------------------------------------
+
+    def _send(self, outbox: list[Send]) -> None:
+        replies: dict[bytes, list[bytes]] = {}
+        orders: dict[bytes, list[bytes]] = {}
+        publications: list[bytes] = []
+        for send in outbox:
+            if send.to == "client":
+                gateway, routing = send.address
+                body = codec.encode_reply(send.request_id, send.message)
+                replies.setdefault(gateway, []).extend((routing, body))
+            elif send.to == "launcher":
+                orders.setdefault(send.address, []).append(codec.encode(send.message))
+            elif send.to == "registry":
+                body = codec.encode_request(send.request_id or "", send.message)
+                self.registry.send(send.request_id or "", body)
+            else:
+                publications += (b"events", codec.encode(send.message))
+        for address, parts in orders.items():
+            if not self.link.send(address, b"order", parts):
+                self._lost_launchers.append(address)
+        for gateway, parts in replies.items():
+            # Publications go out through the gateway that asked last.
+            self._gateway = gateway
+            for start in range(0, len(parts), 2 * PAIRS_PER_MESSAGE):
+                piece = parts[start : start + 2 * PAIRS_PER_MESSAGE]
+                self.link.send(gateway, b"replies", piece)
+        if publications and self._gateway is not None:
+            self.link.send(self._gateway, b"publish", publications)
+
+    def _refuse(self, command: Any) -> Send | None:
+        if not isinstance(command, ClientRequest):
+            return None
+        refusal = Refusal(code="internal", detail="the request could not be decided; see the log")
+        return Send("client", refusal, command.address, command.request_id)
+
+    # -- files ----------------------------------------------------------------------------
+
+    def write_endpoint(self) -> None:
+        """Tell clients where the door is. Raises `no_space`, `path_unusable`."""
+        config = self._config
+        document = {
+            "format_version": "1.0",
+            "endpoint": ipc(Path(config.front)),
+            "events_endpoint": ipc(Path(config.events)),
+            "protocol_version": PROTOCOL_VERSION,
+            "epoch": self._broker.state.epoch,
+            "run_id": config.run_id,
+            "run_dir": config.run_dir,
+            "server_key": None,
+            "supervisor": config.supervisor.model_dump(),
+            "started_at": timestamp(self._clock.wall_ms()),
+        }
+        body = json.dumps(document, indent=1).encode() + b"\n"
+        write_atomically(config.run.endpoint, body, 0o644)
+
+    def remove_endpoint(self) -> None:
+        """Orderly end: nobody is to look for us."""
+        self._config.run.endpoint.unlink(missing_ok=True)
+
+    def _write_status(self, stamp: Stamp, *, last: bool = False) -> None:
+        """The derived view. A failure to write it is told and stops nothing."""
+        sequence = self._broker.state.last_sequence
+        changed = sequence != self._status_sequence
+        wait = STATUS_BUSY_MS if changed else STATUS_IDLE_MS
+        if not last and stamp.mono_ms - self._status_at_ms < wait:
+            return
+        self._status_at_ms, self._status_sequence = stamp.mono_ms, sequence
+        view = status(Turn(self._broker.state, self._broker.soft, stamp))
+        try:
+            body = codec.encode(view) + b"\n"
+            write_atomically(self._config.run.status, body, 0o644, durable=False)
+            self._broker.soft.warnings.pop("status.json", None)
+        except (OSError, PraxistError) as error:
+            self._broker.soft.warnings["status.json"] = f"status.json is old: {error}"
+
+    def fence(self) -> None:
+        """Once a stop is on disk: the file that keeps anything from starting here."""
+        if self._broker.soft.stopping and not self._config.run.shutdown_fence.exists():
+            body = timestamp(self._clock.wall_ms()).encode() + b"\n"
+            write_atomically(self._config.run.shutdown_fence, body, 0o644)
+
+    def close(self) -> None:
+        """Last words, then the sockets."""
+        self._write_status(self.stamp(), last=True)
+        self.remove_endpoint()
+        self.registry.close()
+        self.samples.close()
+        self.link.close()
+
+
+def serve(config: ChildConfig) -> int:
+    """Serve until the supervisor is gone, a signal asks to end, or a stop is complete."""
+    raise_open_files()
+    signals = SignalPipe()
+    me = identity_of(own_pid())
+    holder = {"process": "broker", "pid": own_pid()}
+    lock = OwnerLock.acquire(config.run.ledger_lock, holder)
+    ledger, broker = open_ledger(config)
+    broker.soft.run_dir = config.run_dir
+    broker.soft.run_key = config.run.run_key
+    broker.soft.user = own_user()
+    broker.soft.broker = me
+    broker.soft.credentials_key = credentials_key(config.run.credentials_key)
+    faults = check_state(broker.state)
+    for fault in faults:
+        logging.getLogger(__name__).error("after recovery: %s", fault)
+        broker.soft.warnings[f"state {fault}"] = f"after recovery: {fault}"
+    shell = BrokerShell(config, ledger, broker)
+    policy = config.policy or SchedulerPolicy()
+    generation = broker.state.generation if config.generation is None else config.generation
+    decision = broker.begin(
+        shell.stamp(),
+        run_id=config.run_id,
+        boot_id=boot_id(),
+        version=__version__,
+        policy=policy,
+        generation=generation,
+        reopen=config.reopen,
+    )
+    shell.step.finish(decision.events, decision.outbox)
+    shell.write_endpoint()
+    poller = Poller()
+    for item in (shell.link, shell.samples, shell.registry, signals, STDIN):
+        poller.register(item)
+    compaction = Compaction(ledger, config.log_path("compact"), poller)
+    report_ready(config, epoch=broker.state.epoch)
+    while not broker.stopped:
+        ready = poller.wait(shell.timeout_ms())
+        if STDIN in ready and supervisor_gone(STDIN):
+            break
+        if signals in ready and "end" in signals.drain():
+            break
+        compaction.ended(set(ready))
+        shell.turn()
+        shell.fence()
+        compaction.consider()
+    shell.close()
+    ledger.close()
+    lock.release()
+    return 0 if broker.stopped else ENDED_IN_ORDER
+
+
+ENDED_IN_ORDER = 143
+"""The exit status after an end that was asked for; 0 is kept for a completed stop of the run."""
+
+
+def open_ledger(config: ChildConfig) -> tuple[Ledger, Broker]:
+    """The ledger, ready to append, and the machine with everything that it holds."""
+    log = logging.getLogger(__name__)
+    ledger = Ledger.open(config.run.ledger, "broker", config.run_id, boot_id())
+    broker = restore(ledger.snapshot)
+    count = fold(
+        broker, ledger.replay(), lambda n: report_progress(config, f"{n} records replayed")
+    )
+    ledger.start()
+    for note in ledger.notes:
+        log.warning(note)
+        broker.soft.warnings[f"ledger {note[:40]}"] = note
+    log.info("%d records replayed, last sequence %d", count, broker.state.last_sequence)
+    return ledger, broker
+
+
+def main() -> None:
+    """`python -m praxist_zmq.service.broker`, started by the supervisor."""
+    serve_child("broker", serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What the broker reads before it serves: its ledger, its key; and how the history is folded.
+
+One record that cannot be read must not keep a run from starting: the framing proves that it is
+what was written, so it is passed over, its job is set aside, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ..core import broker_snapshot
+from ..core.broker import Broker
+from ..core.transitions import IllegalTransition
+from ..errors import PraxistError
+from ..ledger.files import read_limited, write_atomically
+from ..protocol.codec import decode_event
+from ..protocol.ids import job_of
+
+KEY_BYTES = 32
+PROGRESS_RECORDS = 50_000
+
+
+def restore(snapshot: tuple[int, bytes] | None) -> Broker:
+    """A machine with the state of a snapshot, or an empty one. Raises `ledger_damaged`."""
+    if snapshot is None:
+        return Broker()
+    try:
+        state = broker_snapshot.load(snapshot[1])
+    except ValueError as error:
+        raise PraxistError(
+            "ledger_damaged", f"the snapshot at {snapshot[0]} is not the broker's: {error}"
+        ) from None
+    return Broker(state)
+
+
+def fold(
+    broker: Broker,
+    records: Iterable[tuple[int, bytes]],
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Apply records in order; pass over those that cannot be. Returns how many were read."""
+    count = 0
+    for sequence, body in records:
+        try:
+            broker.apply(decode_event(body), sequence)
+        except (PraxistError, IllegalTransition) as error:
+            broker.pass_over(sequence, _job_in(body), str(error))
+        count += 1
+        if progress is not None and count % PROGRESS_RECORDS == 0:
+            progress(count)
+    return count
+
+
+def _job_in(body: bytes) -> str | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    job, attempt = document.get("job"), document.get("attempt")
+    if isinstance(job, str):
+        return job
+    return job_of(attempt) if isinstance(attempt, str) and "." in attempt else None
+
+
+def credentials_key(path: Path) -> bytes:
+    """The key of the keyed hashes; made at the first start. Raises `unsafe_path`."""
+    try:
+        key = bytes.fromhex(read_limited(path, 256).decode("ascii").strip())
+    except FileNotFoundError:
+        key = secrets.token_bytes(KEY_BYTES)
+        write_atomically(path, key.hex().encode() + b"\n", 0o600)
+    except ValueError:
+        raise PraxistError("unsafe_path", f"{path} does not hold a key") from None
+    if len(key) != KEY_BYTES:
+        raise PraxistError("unsafe_path", f"{path} does not hold a key of {KEY_BYTES} bytes")
+    return key
