@@ -8,7 +8,7 @@ from . import output
 from .connect import ask, connect
 from .documents import BLOCKER_KEYS, head, job_body, pick
 from .settings import global_options, settings_of
-from .verdict import Json, blocker_text
+from .verdict import Json, blocker_text, ending, is_terminal_state
 from .waiting import now_s
 from .words import age, cut, parse_stamp, safe
 
@@ -57,6 +57,8 @@ def page(reply: Json, subject: str) -> list[str]:
     count = len(reply["blockers"])
     told = f", {count} blocker{'s' if count != 1 else ''}" if place else ""
     lines.append(f"{safe(reply['verdict'])}{place}{told}")
+    if reply["job"] is not None and is_terminal_state(reply["job"]):
+        lines += _ended(reply["job"])
     if reply["gates"]:
         lines += ["", "gates                    state     detail"]
         for gate in reply["gates"]:
@@ -70,6 +72,20 @@ def page(reply: Json, subject: str) -> list[str]:
         for number, option in enumerate(reply["options"]):
             lines.append(f"{'YOU CAN' if number == 0 else '':<8}  {safe(option)}")
     return lines
+
+
+def _ended(job: Json) -> list[str]:
+    """How and when it went."""
+    facts = (
+        ("submitted", job["submitted_at"]),
+        ("started", job.get("started_at")),
+        ("ended", job.get("ended_at")),
+        ("how", f"{ending(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
+        ("failure", job.get("failure_category")),
+        ("last line", job.get("failure_signature")),
+        ("log", job.get("log_path")),
+    )
+    return ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
 
 
 def _head(job: Json | None, subject: str) -> str:

@@ -54,16 +54,17 @@ def command(ctx: click.Context) -> int:
         (output.answer if settings.format == "table" else output.talk)("SIMULATED devices")
     if not devices:
         output.talk("no devices; `praxist-zmq status` says what the driver told")
-    print_table(settings, _COLUMNS, [row(device) for device in devices])
+    short = settings.format == "table"
+    print_table(settings, _COLUMNS, [row(device, short=short) for device in devices])
     return 0
 
 
-def row(device: Json) -> list[object]:
-    """The cells of one device."""
+def row(device: Json, *, short: bool) -> list[object]:
+    """The cells of one device; `short` shows the head of its name only."""
     return [
         device["index"],
-        _short(device["uuid"]),
-        device["name"],
+        _short(device) if short else device["uuid"],
+        "SIMULATED" if is_simulated(device["uuid"]) else device["name"],
         device["state"],
         _number(device["utilization_pct"]),
         "exclusive" if device["exclusive"] else _number(device["declared_utilization_pct"]),
@@ -76,10 +77,9 @@ def row(device: Json) -> list[object]:
     ]
 
 
-def _short(uuid: str) -> str:
-    if is_simulated(uuid):
-        return "SIMULATED"
-    return uuid.removeprefix("GPU-")[:8]
+def _short(device: Json) -> str:
+    uuid: str = device["uuid"]
+    return f"sim-{device['index']}" if is_simulated(uuid) else uuid.removeprefix("GPU-")[:8]
 
 
 def _number(value: float | None) -> str:

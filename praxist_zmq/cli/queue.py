@@ -31,8 +31,8 @@ _COLUMNS = (
     Column("PROFILE", least=8, drop=1),
     Column("AGE", right=True),
     Column("LEFT", right=True, drop=0),
-    Column("TAG", least=14, keep_empty=True),
-    Column("WHERE / WHY", least=16, keep_empty=True),
+    Column("TAG", least=20, keep_empty=True),
+    Column("WHERE / WHY", least=20, keep_empty=True),
 )
 
 
@@ -142,7 +142,7 @@ def where_or_why(job: Json) -> str:
     """Where it runs, why it waits, or how it ended."""
     note = f"  {job['note']}" if job.get("note") else ""
     if job["state"] == "running":
-        return devices(job["gpu_uuids"]).replace(" SIMULATED", " SIM") + note
+        return devices(job["gpu_uuids"]) + note
     if job["state"] in ("queued", "waiting_for_credentials"):
         codes = [blocker["code"].replace("_", " ") for blocker in job["blockers"]]
         return ", ".join(codes) + note

@@ -74,8 +74,8 @@ def _environment() -> list[str]:
     lines = ["Environment of the command", ""]
     for name, text in _VARIABLES:
         value = os.environ.get(name)
-        now = "not set" if value is None else f"now {cut(safe(value), 60)}"
-        lines.append(f"  {name:<22} {text} ({now})")
+        now = "not set" if value is None else cut(safe(value), 70)
+        lines += [f"  {name:<22} {text}", f"  {'':<22} now: {now}"]
     return [
         *lines,
         "",

@@ -1,0 +1,229 @@
+"""`wait`, `logs`, `cancel`, `retry`, `stop`, `sim`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Outcome
+from .fake_scheduler import COMPLETED, FAILED, RUNNING, FakeScheduler, submitted, view
+from .test_reading import devices_reply
+
+Call = Callable[..., Outcome]
+
+
+def test_wait_on_one_job_exits_with_its_code(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.tell(view(), view(**RUNNING), view(**FAILED))
+    outcome = call("wait", "j-1")
+    assert outcome.exit_code == 3
+    told = [line.split(" ", 1)[1] for line in outcome.out.splitlines()]
+    assert told == [
+        "started j-1 on cpu (waited 5.0s)",
+        "failed j-1 exit 3 after 31m02s (waited 5.0s): ValueError: fold 5 has no positive samples",
+    ]
+
+
+def test_wait_on_an_ended_job_returns_at_once(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.tell(view(**COMPLETED))
+    assert call("wait", "last").exit_code == 0
+
+
+def test_wait_gives_up_with_124(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.tell(view())
+    outcome = call("wait", "j-1", "--timeout", "0.2")
+    assert outcome.exit_code == 124
+    assert outcome.err.startswith("unavailable  the waiting time is over; the job lives")
+
+
+def test_wait_is_interrupted_with_130(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.tell(view())
+    scheduler.interrupt_on_watch = True
+    assert call("wait", "j-1").exit_code == 130
+
+
+def _event(job: str) -> dict[str, object]:
+    return {
+        "sequence": 9, "at": "2026-11-29T12:00:00.000Z", "type": "x", "job": job,
+        "attempt": None, "text": "x",
+    }  # fmt: skip
+
+
+def _two(scheduler: FakeScheduler, second: dict[str, object]) -> None:
+    scheduler.answers["read_events"] = {
+        "kind": "events", "events": [], "epoch": 1, "last_sequence": 8, "first_sequence": 1,
+    }  # fmt: skip
+    scheduler.tell(view(), view(**COMPLETED))
+    scheduler.tell(view(job="j-2"), view(job="j-2", **second))
+
+
+@pytest.mark.parametrize(("second", "code"), [(COMPLETED, 0), (FAILED, 1)])
+def test_wait_on_several_jobs(
+    scheduler: FakeScheduler, call: Call, second: dict[str, object], code: int
+) -> None:
+    _two(scheduler, second)
+    scheduler.event_lines = [_event("j-1"), _event("j-7"), _event("j-2")]
+    outcome = call("wait", "j-1", "j-2")
+    assert outcome.exit_code == code
+    assert len(outcome.out.splitlines()) == 2
+    assert "1 completed" in outcome.err or "2 completed" in outcome.err
+
+
+def test_wait_for_any(scheduler: FakeScheduler, call: Call) -> None:
+    _two(scheduler, FAILED)
+    scheduler.event_lines = [_event("j-1")]
+    outcome = call("wait", "j-1", "j-2", "--any", "--json")
+    assert outcome.exit_code == 0
+    assert [job["state"] for job in outcome.document["jobs"]] == ["completed", "queued"]
+
+
+def test_wait_for_all_of_a_peer_with_nothing_there(scheduler: FakeScheduler, call: Call) -> None:
+    _two(scheduler, FAILED)
+    scheduler.answers["list_jobs"] = {
+        "kind": "jobs", "jobs": [], "total": 0, "concurrency_limit": 1, "counts": {},
+    }  # fmt: skip
+    outcome = call("wait", "--peer", "p1")
+    assert outcome.exit_code == 0
+    assert outcome.err == "nothing to wait for\n"
+
+
+def _with_log(tmp_path: Path, content: bytes) -> Path:
+    log = tmp_path / "j-1.1.log"
+    log.write_bytes(content)
+    return log
+
+
+def test_logs_prints_the_tail_and_names_the_file(
+    scheduler: FakeScheduler, call: Call, tmp_path: Path
+) -> None:
+    log = _with_log(tmp_path, b"".join(b"line %d\n" % number for number in range(100)))
+    scheduler.tell(view(**{**COMPLETED, "log_path": str(log)}))
+    outcome = call("logs", "j-1")
+    assert outcome.out.splitlines() == [f"line {number}" for number in range(60, 100)]
+    assert outcome.err == f"log   {log}\n"
+    assert call("logs", "j-1", "-n", "0").out == ""
+    assert call("logs", "j-1", "-n", "1").out == "line 99\n"
+    assert call("logs", "j-1", "-n", "1000").out.count("\n") == 100
+    assert call("logs", "j-1", "--full").out.count("\n") == 100
+    assert call("logs", "j-1", "--json").document["log_path"] == str(log)
+
+
+def test_the_tail_is_found_across_blocks_and_without_a_last_line_feed(
+    scheduler: FakeScheduler, call: Call, tmp_path: Path
+) -> None:
+    long = b"x" * 200_000
+    log = _with_log(tmp_path, b"first\n" + long + b"\nlast")
+    scheduler.tell(view(**{**COMPLETED, "log_path": str(log)}))
+    assert call("logs", "j-1", "-n", "1").out == "last"
+    assert call("logs", "j-1", "-n", "2").out == long.decode() + "\nlast"
+
+
+def test_logs_follow_ends_with_the_job_and_its_code(
+    scheduler: FakeScheduler, call: Call, tmp_path: Path
+) -> None:
+    log = _with_log(tmp_path, b"hello\n")
+    running = {**RUNNING, "log_path": str(log)}
+    scheduler.tell(view(), view(**running), view(**{**FAILED, "log_path": str(log)}))
+    outcome = call("logs", "-f", "j-1")
+    assert outcome.exit_code == 3
+    assert outcome.out == "hello\n"
+
+
+def test_logs_refuses_links_and_says_when_there_is_none(
+    scheduler: FakeScheduler, call: Call, tmp_path: Path
+) -> None:
+    link = tmp_path / "link.log"
+    link.symlink_to(_with_log(tmp_path, b"secret\n"))
+    scheduler.tell(view(**{**COMPLETED, "log_path": str(link)}))
+    outcome = call("logs", "j-1")
+    assert (outcome.exit_code, outcome.out) == (73, "")
+    scheduler.tell(view(**{**COMPLETED, "log_path": str(tmp_path / "gone.log")}))
+    assert call("logs", "j-1").exit_code == 73
+    scheduler.tell(view())
+    assert call("logs", "j-1").exit_code == 65
+
+
+def test_logs_of_an_earlier_attempt(scheduler: FakeScheduler, call: Call, tmp_path: Path) -> None:
+    _with_log(tmp_path, b"first try\n")
+    second = tmp_path / "j-1.2.log"
+    second.write_bytes(b"second try\n")
+    scheduler.tell(view(**{**COMPLETED, "attempt": "j-1.2", "log_path": str(second)}))
+    assert call("logs", "j-1", "--attempt", "1").out == "first try\n"
+    assert call("logs", "j-1").out == "second try\n"
+
+
+def test_cancel_reports_each_job(scheduler: FakeScheduler, call: Call) -> None:
+    done = {"job": "j-1", "outcome": "cancelled", "code": None, "detail": "superseded"}
+    refused = {"job": "j-2", "outcome": "refused", "code": "not_yours", "detail": "p2's"}
+    scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [done]}
+    assert call("cancel", "j-1", "--reason", "superseded").exit_code == 0
+    assert scheduler.requests[-1]["running"] is False
+    scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [refused]}
+    assert call("cancel", "j-2", "--yes").exit_code == 77
+    assert scheduler.requests[-1]["running"] is True
+    scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [done, refused]}
+    assert call("cancel", "j-1", "j-2", "--json").exit_code == 1
+
+
+def test_retry_sends_the_stored_or_a_new_command(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.answers["retry_job"] = submitted(view(), "retrying")
+    outcome = call("retry", "j-1")
+    assert outcome.err.startswith("retrying j-1 mixup")
+    assert scheduler.requests[-1]["command"] is None
+    assert call("retry", "j-1", "--", "python", "fixed.py").exit_code == 0
+    assert scheduler.requests[-1]["command"] == ["python", "fixed.py"]
+
+
+def _stopping(dry_run: bool) -> dict[str, object]:
+    return {"kind": "stopping", "dry_run": dry_run, "rejected": ["j-2"], "ending": ["j-1"]}
+
+
+def test_stop_needs_yes_and_reports_what_is_left(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.answers["stop_run"] = _stopping(True)
+    assert call("stop", "--dry-run").out.splitlines()[1] == "queue    would reject 1 jobs  j-2"
+    scheduler.answers["stop_run"] = _stopping(False)
+    scheduler.tell(view(**RUNNING), view(**FAILED))
+    outcome = call("stop", "--yes", "--grace", "0")
+    assert outcome.exit_code == 0
+    assert outcome.out.splitlines()[-1] == "stopped  nothing of this run is left"
+
+
+def test_stop_with_a_survivor_is_one(
+    scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("praxist_zmq.cli.stop.AFTER_GRACE_S", 0.1)
+    scheduler.answers["stop_run"] = _stopping(False)
+    scheduler.tell(view(**RUNNING))
+    outcome = call("stop", "--yes", "--grace", "0", "--json")
+    assert outcome.exit_code == 1
+    assert outcome.document["left"] == ["j-1"]
+
+
+def test_sim_refuses_where_nothing_is_simulated(
+    scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[object, ...]] = []
+    fake = types.ModuleType("praxist_zmq.host.simulation_file")
+    for name in ("set_load", "set_fault", "clear"):
+        setattr(fake, name, lambda *arguments, _name=name: written.append((_name, *arguments)))
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    scheduler.answers["get_devices"] = {"kind": "devices", "devices": [], "simulated": False}
+    assert call("sim", "load", "--gpu", "0", "--utilization", "60").exit_code == 69
+    assert written == []
+    scheduler.answers["get_devices"] = devices_reply()
+    assert "SIMULATED" in call("sim", "load", "--gpu", "0", "--utilization", "60").out
+    assert call("sim", "fail", "--gpu", "1", "lost").exit_code == 0
+    assert call("sim", "fail", "--gpu", "9", "lost").exit_code == 2
+    assert call("sim", "clear", "--json").document["kind"] == "sim"
+    assert [entry[0] for entry in written] == ["set_load", "set_fault", "clear"]
+    assert written[0][2:] == (0, 60.0, None)
+
+
+def test_wait_as_json_lines(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.tell(view(), view(**RUNNING), view(**COMPLETED))
+    lines = [json.loads(line) for line in call("wait", "j-1", "-o", "jsonl").out.splitlines()]
+    assert [line["state"] for line in lines] == ["running", "completed"]

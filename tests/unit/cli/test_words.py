@@ -1,0 +1,92 @@
+"""Durations, spans, cutting, and text that tries to steer the terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from praxist_zmq.cli.duration import parse_duration
+from praxist_zmq.cli.table import Column, render
+from praxist_zmq.cli.words import age, cells, cut, devices, safe, span, wrapped
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("900", 900.0), ("900s", 900.0), ("15m", 900.0), ("1h30m", 5400.0), ("2d", 172_800.0),
+        ("0.5", 0.5), ("1h0m5s", 3605.0), (" 5M ", 300.0),
+    ],
+)  # fmt: skip
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "-5", "1.5h", "5 m", "m5", "1m1h", "nan", "1e3", "٣", "99999999999", "400d"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=r"duration|year"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "unknown"), (0, "0s"), (0.34, "0.3s"), (41, "41s"), (130, "2m10s"), (5040, "1h24m"),
+        (273_600, "3d4h"),
+    ],
+)  # fmt: skip
+def test_spans(seconds: float | None, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_ages() -> None:
+    assert [age(value) for value in (None, 5, 190, 7300, 90_000)] == ["?", "5s", "3m", "2h", "1d"]
+
+
+@pytest.mark.parametrize(
+    "character",
+    [*map(chr, range(0x20)), "\x7f", *map(chr, range(0x80, 0xA0)), "\u202e", "\u2066", "\u2028",
+     "\u200b", "\ufeff", "\U000e0041", "\udcff"],
+)  # fmt: skip
+def test_nothing_steers_the_terminal(character: str) -> None:
+    text = safe(f"a{character}b")
+    assert character not in text
+    assert text.isprintable()
+
+
+def test_honest_text_is_left_alone() -> None:
+    assert safe("mixup-a0.4/Größe 🙂 日本") == "mixup-a0.4/Größe 🙂 日本"
+
+
+def test_cutting_counts_wide_characters() -> None:
+    assert cut("abcdef", 6) == "abcdef"
+    assert cut("abcdef", 4) == "abc+"
+    assert cut("日本語", 5) == "日本+"
+    assert cells(cut("日本語", 4)) <= 4
+
+
+def test_wrapping_keeps_within_the_line() -> None:
+    lines = wrapped("note", "word " * 60)
+    assert all(len(line) <= 100 for line in lines)
+    assert lines[1].startswith("        word")
+
+
+def test_devices() -> None:
+    assert devices([]) == "cpu"
+    assert devices(["GPU-8f1c02ab-aaaa-bbbb-cccc-000000000000"]) == "GPU 8f1c02ab"
+    simulated = [f"GPU-00000000-0000-4000-8000-{n:012x}" for n in (0, 10)]
+    assert devices(simulated) == "GPU 0,10 SIMULATED"
+
+
+def test_a_table_never_reads_markup_and_hides_empty_columns() -> None:
+    columns = (Column("A"), Column("B"), Column("C", least=4))
+    lines = render(columns, [["[red]x[/]", "", ":smile: y"]], 60, colored=False)
+    assert [line.split() for line in lines] == [["A", "C"], ["[red]x[/]", ":smile:", "y"]]
+
+
+def test_a_narrow_table_drops_then_cuts() -> None:
+    columns = (Column("ID"), Column("EXTRA", drop=0), Column("TAG", least=5))
+    lines = render(columns, [["j-1", "x" * 30, "y" * 60]], 40, colored=False)
+    assert lines[0].split() == ["ID", "TAG"]
+    assert all(len(line) <= 40 for line in lines)
+    assert lines[1].endswith("+")
