@@ -114,8 +114,9 @@ def test_an_endless_line_is_refused() -> None:
 
 
 def test_says_progress_then_ready_and_closes(messages: Pipe) -> None:
-    report_progress(config(messages[1]), "replaying")
-    report_ready(config(messages[1]), pid=7)
+    ours = config(messages[1])
+    report_progress(ours, "replaying")
+    report_ready(ours, pid=7)
     told = [json.loads(text) for text in os.read(messages[0], 4096).splitlines()]
     assert told == [{"progress": "replaying"}, {"ready": {"pid": 7}}]
     assert os.read(messages[0], 1) == b""
@@ -124,17 +125,18 @@ def test_says_progress_then_ready_and_closes(messages: Pipe) -> None:
 def test_last_words_never_go_to_a_file_that_got_the_number(messages: Pipe) -> None:
     told, number = messages
     innocent_read, innocent_write = os.pipe()
-    report_ready(config(number))
+    ours = config(number)
+    report_ready(ours)
     os.dup2(innocent_write, number)
-    report_fatal(config(number), PraxistError("internal", "too late for the descriptor"))
+    report_fatal(ours, PraxistError("internal", "too late for the descriptor"))
     close(innocent_write, number)
-    assert os.read(innocent_read, 4096) == b""
+    written = os.read(innocent_read, 4096)
     close(innocent_read)
+    assert written == b""
     assert os.read(told, 4096).count(b"\n") == 1
 
 
 def test_last_words_to_a_supervisor_that_is_gone_are_no_failure(messages: Pipe) -> None:
-    spare = os.dup(messages[1])  # a number that no test has reported on
     os.close(messages[0])
-    report_progress(config(spare), "nobody listens")
-    os.close(spare)
+    report_progress(config(messages[1]), "nobody listens")
+    report_fatal(config(messages[1]), PraxistError("internal", "nobody listens"))
