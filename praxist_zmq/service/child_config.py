@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from ..errors import PraxistError
 from ..host.paths import HostPaths, RunPaths
@@ -34,9 +34,6 @@ from ..protocol.ids import RunId
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
 from .service_log import configure_log
-
-_reported: set[int] = set()
-"""Descriptors closed by `report_ready`: their numbers may belong to other files by now."""
 
 
 class SimulatedDevices(Frozen):
@@ -71,6 +68,8 @@ class ChildConfig(Frozen):
     )
     reopen: bool = Field(default=False, description="Broker: the run was stopped; open it again")
     sim: SimulatedDevices | None = Field(default=None, description="Sampler: simulated devices")
+    _told_ready: bool = PrivateAttr(default=False)
+    """Then `ready_fd` is closed, and its number may belong to another file by now."""
 
     @property
     def run(self) -> RunPaths:
@@ -133,7 +132,7 @@ def report_progress(config: ChildConfig, text: str) -> None:
 def report_ready(config: ChildConfig, **facts: object) -> None:
     """Say that this process serves, and close the descriptor. Call once."""
     _tell(config, {"ready": facts})
-    _reported.add(config.ready_fd)
+    config._told_ready = True
     os.close(config.ready_fd)
 
 
@@ -148,7 +147,7 @@ def report_fatal(config: ChildConfig, error: PraxistError) -> None:
 
 
 def _tell(config: ChildConfig, message: dict[str, object]) -> None:
-    if config.ready_fd in _reported:
+    if config._told_ready:
         return
     try:
         os.write(config.ready_fd, json.dumps(message).encode() + b"\n")

@@ -17,6 +17,7 @@ from ..errors import PraxistError
 from ..ledger.files import open_regular
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
+"""A file that has reached this is turned over before the next line."""
 LOG_FILES = 3
 TAIL_BYTES = 8_192
 
@@ -105,7 +106,7 @@ class _SafeHandler(logging.Handler):
             text = json.dumps({"lost_lines": self.lost}) + "\n" + text
         data = text.encode("utf-8", "backslashreplace") + b"\n"
         try:
-            if self._path and self._size + len(data) > LOG_BYTES_MAX:
+            if self._path and self._size >= LOG_BYTES_MAX:
                 self._reopen(self._path)
             self._size += os.write(self._descriptor, data)
         except (OSError, PraxistError):

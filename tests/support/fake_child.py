@@ -15,13 +15,18 @@ import sys
 from pathlib import Path
 
 from praxist_zmq.errors import PraxistError
+from praxist_zmq.protocol.codec import decode
+from praxist_zmq.protocol.reports import ProcessesSeen
 from praxist_zmq.service.child_config import (
     read_child_config,
     report_fatal,
     report_progress,
     report_ready,
+    supervisor_gone,
 )
 from praxist_zmq.service.service_log import configure_log
+from praxist_zmq.transport.link import LinkServer
+from praxist_zmq.transport.poller import Poller
 
 
 def note(control: Path, name: str, text: str) -> None:
@@ -40,7 +45,8 @@ def starts_so_far(control: Path, name: str) -> int:
 def main() -> None:
     """Behaviour: `exit`: status to end with before it is ready; `times`: only so often;
     `fatal`: code to name then; `silent`: never ready; `progress`: texts first; `deaf`: ignores
-    SIGTERM; `exit_after_ready`: status to end with once it has said that it is ready."""
+    SIGTERM; `exit_after_ready`: status to end with after that; `link`: serve the
+    broker's link and note the process lists that arrive."""
     name, control = sys.argv[1], Path(sys.argv[2])
     behaviour_file = control / f"{name}.json"
     behaviour = json.loads(behaviour_file.read_text()) if behaviour_file.exists() else {}
@@ -68,8 +74,17 @@ def main() -> None:
         if "fatal" in behaviour:
             report_fatal(config, PraxistError(behaviour["fatal"], "the fake says so"))
         os._exit(behaviour["exit_after_ready"])
-    while os.read(0, 4096):
-        continue
+    server = LinkServer(config.core, config.secret_bytes) if behaviour.get("link") else None
+    poller = Poller()
+    for item in (0, server):
+        if item is not None:
+            poller.register(item)
+    while not supervisor_gone():
+        poller.wait(None)
+        for message in server.drain() if server else []:
+            seen = decode(ProcessesSeen, message.parts[0])
+            names = ",".join(f"{row[0]}:{row[1]}:{row[3]}" for row in seen.processes)
+            note(control, name, f"{message.channel.decode()} {names}")
     note(control, name, "eof")
 
 

@@ -1,8 +1,9 @@
 """`up` with fake children in the place of the four services.
 
-    python fake_up.py RUN_DIR CONTROL [detach]
+    python fake_up.py RUN_DIR CONTROL [detach] [hasty]
 
-Prints one ready line, or the error's code and detail on stderr with its exit status.
+Prints one ready line, or the error's code and detail on stderr with its exit status. `hasty`
+shortens the supervisor's bounds to half a second, for tests of what happens after them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host import stdio
 from praxist_zmq.host.paths import RunPaths
+from praxist_zmq.service import supervisor
 from praxist_zmq.service.detached import start_detached
 from praxist_zmq.service.run_start import RunRequest, serve_run
 
@@ -22,7 +24,9 @@ FAKE_CHILD = str(Path(__file__).with_name("fake_child.py"))
 
 def main() -> int:
     """Serve, or start detached."""
-    control = sys.argv[2]
+    control, options = sys.argv[2], sys.argv[3:]
+    if "hasty" in options:
+        supervisor.READY_BOUND_MS = supervisor.END_BOUND_MS = 500
 
     def command_of(name: str) -> list[str]:
         return [sys.executable, "-P", FAKE_CHILD, name, control]
@@ -32,7 +36,7 @@ def main() -> int:
 
     try:
         request = RunRequest(RunPaths.of(sys.argv[1]))
-        if sys.argv[3:] == ["detach"]:
+        if "detach" in options:
             say(start_detached(lambda announce: serve_run(request, announce, command_of)))
         else:
             serve_run(request, say, command_of)

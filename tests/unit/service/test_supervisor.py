@@ -243,6 +243,58 @@ def test_a_fence_reopens_once_and_is_removed_when_the_broker_is_ready(fake: Fake
     assert told == ["True", "False"]
 
 
+def test_a_child_that_never_gets_ready_fails_the_start(fake: FakeRun) -> None:
+    fake.behave("gateway", silent=True)
+    process = fake.up("hasty")
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 69
+    assert "start_failed gateway did not get ready in time" in errors
+    assert len(fake.pids("gateway")) == 1
+    assert not fake.living()
+
+
+def test_a_child_that_never_gets_ready_again_has_two_tries(fake: FakeRun) -> None:
+    process = fake.up("hasty")
+    fake.ready(process)
+    fake.behave("sampler", silent=True)
+    os.kill(fake.pids("sampler")[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 69
+    assert "start_failed sampler did not get ready in time" in errors
+    assert len(fake.pids("sampler")) == 3
+
+
+def test_a_deaf_child_is_killed_after_the_bound(fake: FakeRun) -> None:
+    fake.behave("launcher", deaf=True)
+    process = fake.up("hasty")
+    fake.ready(process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert not fake.living()
+    assert fake.notes("broker")[-1] == "term"
+
+
+def test_the_broker_is_told_every_list_and_again_after_its_own_restart(fake: FakeRun) -> None:
+    fake.behave("broker", link=True)
+    process = fake.up()
+    fake.ready(process)
+    told = f"processes supervisor:{process.pid}:0,"
+
+    def last(name: str, restarts: int) -> str:
+        return f"{name}:{fake.pids(name)[-1]}:{restarts}"
+
+    wait_until(lambda: last("sampler", 0) in fake.notes("broker")[-1], "the whole list is there")
+    assert fake.notes("broker")[-1].startswith(told)
+    os.kill(fake.pids("gateway")[0], signal.SIGKILL)
+    wait_until(lambda: len(fake.pids("gateway")) == 2, "the gateway is started again")
+    wait_until(lambda: last("gateway", 1) in fake.notes("broker")[-1], "its restart is told")
+    os.kill(fake.pids("broker")[0], signal.SIGKILL)
+    wait_until(lambda: len(fake.pids("broker")) == 2, "the broker is started again")
+    wait_until(lambda: last("broker", 1) in fake.notes("broker")[-1], "the new broker is told")
+    assert last("gateway", 1) in fake.notes("broker")[-1]
+
+
 def test_survives_a_reader_that_went_away(fake: FakeRun) -> None:
     process = fake.up()
     fake.ready(process)
