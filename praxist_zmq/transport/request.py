@@ -87,6 +87,7 @@ class _Exchange:
         self.pinged_at: int | None = None
         self.epoch: int | None = None
         self.refusals = 0
+        self.was_sent = False
 
     def again(self, now: int, *, refused: bool = False) -> None:
         """Send it again after a pause of 50 to 200 ms, up to eight times that when refused."""
@@ -129,6 +130,8 @@ class Requester:
         self._find_error: PraxistError | None = None
         self.connections = 0
         self.late_replies = 0
+        self.silence_ms = 0
+        """How long the other side had given no sign when the last request was given up."""
 
     def request(
         self,
@@ -136,13 +139,16 @@ class Requester:
         request_id: str,
         timeout_s: float | None = None,
         patience_s: float | None = None,
+        *,
+        must_exist: bool | None = None,
     ) -> dict[str, Any]:
         """The reply (the `reply` object) to a body that carries `request_id`.
 
-        `timeout_s` bounds the whole; None waits for ever. `patience_s` says for how long nobody
-        need be there at all; None means that a scheduler that is gone is an error at once.
-        Raises PraxistError: what `path` raises, `scheduler_restarting` when nobody let us
-        connect in time, `no_answer` when somebody did but did not answer.
+        `timeout_s` bounds the whole; None waits for ever. `patience_s` bounds the time without
+        any sign of the other side; None does not. `must_exist` says that a scheduler that is not
+        there is an error at once, until it has once been connected to (default: without
+        `patience_s` always). Raises PraxistError: what `path` raises, `scheduler_restarting`
+        when nobody let us connect in time, `no_answer` when somebody did but did not answer.
         """
         now = self._mono_ms()
         deadline = None if timeout_s is None else now + int(timeout_s * 1_000)
@@ -150,7 +156,8 @@ class Requester:
         while True:
             now = self._mono_ms()
             self._check_time(exchange, now, deadline, patience_s)
-            self._advance(exchange, now, patient=patience_s is not None)
+            patient = patience_s is not None and (not must_exist or exchange.was_sent)
+            self._advance(exchange, now, patient=patient)
             self._wait(exchange, now, deadline)
             now = self._mono_ms()
             for answer in self._take(exchange, now):
@@ -173,6 +180,7 @@ class Requester:
         impatient = patience_s is not None and now - exchange.contact >= patience_s * 1_000
         if not impatient and (deadline is None or now < deadline):
             return
+        self.silence_ms = now - exchange.contact
         if exchange.sent_on is not None:
             raise PraxistError("no_answer", "it was reached but did not answer in time")
         if self._find_error is not None:
@@ -199,6 +207,7 @@ class Requester:
                 exchange.send_at = now + BACKOFF_MS[0]
                 return
             exchange.sent_on = connection
+            exchange.was_sent = True
             exchange.next_ping = now + PING_MS
         if self._pings and exchange.sent_on is connection and now >= exchange.next_ping:
             self._ping(exchange, connection, now)
@@ -210,7 +219,7 @@ class Requester:
             path = self._find()
         except PraxistError as error:
             self._find_error = error
-            if not patient:
+            if not patient and error.code != "scheduler_restarting":
                 raise
             self._find_again_at = now + BACKOFF_MS[1]
             return None

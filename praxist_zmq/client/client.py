@@ -1,0 +1,340 @@
+"""`Client`: one connection to a run's scheduler, for one thread.
+
+Sends a request until it is answered: after a lost connection, a restart of the scheduler or its
+silence the same request id is sent again, which is always safe. Never starts anything and never
+decides about jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, Literal
+
+from ..errors import PraxistError
+from ..host.clock import SystemClock
+from ..host.paths import RunPaths
+from ..protocol import limits
+from ..transport.request import PING_MS, PONG_MS, Requester
+from .endpoint import Endpoint, find_endpoint
+from .follow import follow_events
+from .submission import Text, check_total, submit_request, wire_command, wire_environment, wire_text
+from .views import CancelResult, Event, Job, Json, RefusedError, SubmitResult
+
+EVENTS_A_PAGE = 500
+
+
+class Client:
+    """Talks to the scheduler of the run in `run_dir`.
+
+    `timeout_s` bounds an ordinary request. `reconnect_s` is how long a wait goes on while no
+    scheduler answers. Every method raises PraxistError: `no_scheduler` when none can be there,
+    `scheduler_restarting` or `no_answer` when one should be but does not answer, the code of a
+    refusal (`RefusedError`) otherwise. Use it from the thread that made it.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | PathLike[str],
+        timeout_s: float = 10.0,
+        *,
+        reconnect_s: float = 60.0,
+    ) -> None:
+        self._run = RunPaths.of(run_dir)
+        self._timeout_s = timeout_s
+        self._reconnect_s = reconnect_s
+        self._thread = threading.get_ident()
+        self._endpoint: Endpoint | None = None
+        self._answered = False
+        self._closed = False
+        self._requester = Requester(self._find, SystemClock().mono_ms)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. Jobs are not touched."""
+        self._closed = True
+        self._requester.close()
+
+    def _find(self) -> str:
+        self._endpoint = find_endpoint(self._run)
+        return self._endpoint.door
+
+    # -- any request ---------------------------------------------------------------------------
+
+    def call(
+        self,
+        request: Mapping[str, Any],
+        timeout_s: float | None = None,
+        *,
+        request_id: str | None = None,
+        patient: bool | None = None,
+    ) -> Json:
+        """The reply to any request of the protocol, a refusal included.
+
+        `timeout_s` None: the client's own limit, for `watch_job` none. `patient`: whether to go
+        on for `reconnect_s` while no scheduler is there; by default only a `watch_job` after
+        something was answered. Raises `wait_timeout` when a watch outlives `timeout_s`.
+        """
+        if self._closed or threading.get_ident() != self._thread:
+            raise PraxistError("usage", "a Client is for one thread, until it is closed")
+        watch = request.get("kind") == "watch_job"
+        if timeout_s is None and not watch:
+            timeout_s = self._timeout_s
+        if patient is None:
+            patient = watch and self._answered
+        chosen = request_id or uuid.uuid4().hex
+        body = _body(chosen, request)
+        patience_s = self._reconnect_s if patient or (watch and timeout_s is None) else None
+        try:
+            reply = self._requester.request(
+                body, chosen, timeout_s, patience_s, must_exist=not patient
+            )
+        except PraxistError as error:
+            alive = self._requester.silence_ms < PING_MS + PONG_MS
+            if watch and error.code == "no_answer" and alive:
+                raise PraxistError("wait_timeout", f"{request.get('job')} lives") from None
+            raise
+        self._answered = True
+        return reply
+
+    def _ask(
+        self, request: Mapping[str, Any], timeout_s: float | None = None, **options: Any
+    ) -> Json:
+        """`call`, with a refusal raised."""
+        reply = self.call(request, timeout_s, **options)
+        if reply.get("kind") == "refusal":
+            raise RefusedError.of(reply)
+        return reply
+
+    # -- submitting ----------------------------------------------------------------------------
+
+    def submit(
+        self,
+        *,
+        tag: str,
+        command: Iterable[Text],
+        peer: str,
+        profile: str | None = None,
+        work_class: str = "ordinary",
+        eta_seconds: float | None = None,
+        cwd: Text | None = None,
+        environment: Mapping[Any, Any] | None = None,
+        generation: int | None = None,
+        lease_id: str | None = None,
+        retry_terminal: bool = False,
+        dry_run: bool = False,
+        request_id: str | None = None,
+    ) -> SubmitResult:
+        """Put an experiment in the queue, or join the one of the same tag. Durable on return.
+
+        `environment` None is this process's own; `cwd` None its directory.
+        """
+        request = submit_request(
+            tag=tag,
+            command=command,
+            peer=peer,
+            profile=profile,
+            work_class=work_class,
+            eta_seconds=eta_seconds,
+            cwd=cwd,
+            environment=environment,
+            generation=generation,
+            lease_id=lease_id,
+            retry_terminal=retry_terminal,
+            dry_run=dry_run,
+        )
+        return SubmitResult.of(self._ask(request, request_id=request_id))
+
+    def submit_many(
+        self, submissions: Sequence[Mapping[str, Any]], *, request_id: str | None = None
+    ) -> list[SubmitResult | RefusedError]:
+        """Several in one message and one durable batch; each a dict of `submit`'s arguments.
+
+        The answers are in the same order; a refused one is a `RefusedError`, not raised.
+        """
+        if len(submissions) > limits.BATCH_JOBS_MAX:
+            raise PraxistError("too_large", f"{len(submissions)} jobs; {limits.BATCH_JOBS_MAX} max")
+        jobs = [submit_request(**submission) for submission in submissions]
+        reply = self._ask({"kind": "submit_jobs", "jobs": jobs}, request_id=request_id)
+        return [
+            RefusedError.of(item) if item.get("kind") == "refusal" else SubmitResult.of(item)
+            for item in reply["results"]
+        ]
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def wait(self, job: str, timeout_s: float | None = None) -> Job:
+        """The job once it ended. Raises `wait_timeout` after `timeout_s` seconds."""
+        return self.watch(job, until="terminal", timeout_s=timeout_s)
+
+    def watch(
+        self,
+        job: str,
+        after_version: int = 0,
+        until: Literal["change", "terminal"] = "change",
+        timeout_s: float | None = None,
+    ) -> Job:
+        """The job once its version is over `after_version`, or once it ended."""
+        request = {
+            "kind": "watch_job",
+            "job": job,
+            "after_version": after_version,
+            "until": until,
+        }
+        return Job.of(self._ask(request, timeout_s)["job"])
+
+    def events(
+        self, after_sequence: int = 0, job: str | None = None, *, follow: bool = False
+    ) -> Iterator[Event]:
+        """Events of the run after a ledger sequence, in order, each once.
+
+        With `follow` it never ends: it waits for more, over restarts of the scheduler too.
+        """
+        if follow:
+            yield from follow_events(self._events_page, self._events_path, after_sequence, job)
+            return
+        while True:
+            page = self._events_page(after_sequence, job)
+            for item in page["events"]:
+                yield Event.of(item)
+            if len(page["events"]) < EVENTS_A_PAGE:
+                return
+            after_sequence = page["events"][-1]["sequence"]
+
+    def _events_page(self, after_sequence: int, job: str | None) -> Json:
+        request = {
+            "kind": "read_events",
+            "after_sequence": after_sequence,
+            "limit": EVENTS_A_PAGE,
+            "job": job,
+        }
+        return self._ask(request, self._reconnect_s, patient=self._answered)
+
+    def _events_path(self) -> str:
+        if self._endpoint is None:
+            self._find()
+        assert self._endpoint is not None
+        return self._endpoint.events
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def ping(self, timeout_s: float | None = None) -> Json:
+        """Whether the thread that does the work lives: `run_id` and `epoch`."""
+        return self._ask({"kind": "ping"}, timeout_s)
+
+    def show(self, job: str) -> Job:
+        """One job: `j-12`, a prefix of its long id, `last` or `tag:TEXT`."""
+        return Job.of(self._ask({"kind": "show_job", "job": job})["job"])
+
+    def queue(
+        self,
+        *,
+        states: Sequence[str] = (),
+        peer: str | None = None,
+        include_terminal: bool = False,
+        limit: int = 1_000,
+    ) -> list[Job]:
+        """Jobs in queue order: running, then queued, then (if asked) ended ones."""
+        request = {
+            "kind": "list_jobs",
+            "states": list(states),
+            "peer": peer,
+            "include_terminal": include_terminal,
+            "limit": limit,
+        }
+        return [Job.of(item) for item in self._ask(request)["jobs"]]
+
+    def status(self) -> Json:
+        """The run's state, keys as `status --json`."""
+        return self._ask({"kind": "get_status"})
+
+    def devices(self) -> list[Json]:
+        """The devices, keys as `gpus --json`."""
+        found: list[Json] = self._ask({"kind": "get_devices"})["devices"]
+        return found
+
+    def explain(self, subject: str) -> Json:
+        """Why a job (or `profile:NAME`) waits: `verdict`, `gates`, `blockers`, `options`."""
+        return self._ask({"kind": "explain_job", "subject": subject})
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def cancel(
+        self,
+        *jobs: str,
+        peer: str | None = None,
+        reason: str = "cancelled",
+        running: bool = False,
+        admission_timeout: bool = False,
+    ) -> list[CancelResult]:
+        """Withdraw queued jobs; with `running` also end running ones."""
+        request = {
+            "kind": "cancel_jobs",
+            "jobs": list(jobs),
+            "peer": peer,
+            "reason": reason,
+            "running": running,
+            "admission_timeout": admission_timeout,
+        }
+        return [CancelResult.of(item) for item in self._ask(request)["results"]]
+
+    def retry(
+        self,
+        job: str,
+        *,
+        peer: str | None = None,
+        command: Iterable[Text] | None = None,
+        cwd: Text | None = None,
+        environment: Mapping[Any, Any] | None = None,
+        request_id: str | None = None,
+    ) -> SubmitResult:
+        """Try a job that ended badly again; what is None is as stored (the environment: ours)."""
+        words = None if command is None else wire_command(command)
+        variables = wire_environment(environment)
+        check_total(words or [], variables)
+        request = {
+            "kind": "retry_job",
+            "job": job,
+            "peer": peer,
+            "command": words,
+            "cwd": None if cwd is None else wire_text(cwd, "cwd"),
+            "environment": variables,
+        }
+        return SubmitResult.of(self._ask(request, request_id=request_id))
+
+    def stop(self, *, grace_seconds: float = 5.0, dry_run: bool = False) -> Json:
+        """Fence the run and end it: `rejected` and `ending` jobs."""
+        return self._ask({"kind": "stop_run", "grace_seconds": grace_seconds, "dry_run": dry_run})
+
+    def hold(self) -> None:
+        """Start nothing more; queued jobs stay queued."""
+        self._ask({"kind": "hold_admission"})
+
+
+def _body(request_id: str, request: Mapping[str, Any]) -> bytes:
+    """The request's body. Raises `malformed_request` or `too_large`."""
+    envelope = {"request_id": request_id, "request": dict(request)}
+    try:
+        text = json.dumps(envelope, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        body = text.encode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise PraxistError("malformed_request", str(error)[:300]) from None
+    if len(body) > limits.FRAME_BYTES_MAX:
+        raise PraxistError(
+            "too_large", f"the request has {len(body)} bytes; {limits.FRAME_BYTES_MAX} at most"
+        )
+    return body

@@ -1,0 +1,161 @@
+"""What the client gives out: plain values made from the scheduler's JSON.
+
+Decides nothing. Keys that this version does not know are ignored, so an older client reads a
+newer scheduler; the scheduler itself was proved to be the run's owner before it was asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from ..errors import ERRORS, PraxistError
+
+Json = dict[str, Any]
+ViewT = TypeVar("ViewT")
+TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
+
+
+def _known(kind: type[ViewT], value: object, required: frozenset[str]) -> Json:
+    """The keys of `value` that `kind` has; absent ones are None. Lists become tuples."""
+    if not isinstance(value, dict) or not required <= value.keys():
+        raise PraxistError("protocol_mismatch", f"the answer holds no {kind.__name__}")
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    found = {name: value.get(name) for name in names}
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One reason why a job does not start now, with its numbers."""
+
+    code: str
+    detail: str
+    need: float | None
+    free: float | None
+    limit: float | None
+    unit: str | None
+
+    @classmethod
+    def of(cls, value: object) -> Blocker:
+        """From JSON. Raises `protocol_mismatch`."""
+        return cls(**_known(cls, value, frozenset({"code", "detail"})))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as `show` tells it. Times are RFC 3339, UTC; None is unknown or not applicable."""
+
+    job: str
+    job_id: str
+    run_id: str
+    generation: int
+    tag: str
+    peer: str
+    profile: str
+    work_class: str
+    state: str
+    attempts: int
+    attempt: str | None
+    pid: int | None
+    pgid: int | None
+    gpu_uuids: tuple[str, ...]
+    exit_code: int | None
+    signal: int | None
+    submitted_at: str
+    started_at: str | None
+    ended_at: str | None
+    eta_seconds: float | None
+    lease_id: str | None
+    blockers: tuple[Blocker, ...]
+    queue_blocked_reason: str | None
+    failure_category: str | None
+    failure_signature: str | None
+    log_path: str | None
+    binding_status: str | None
+    depends_on: tuple[str, ...]
+    version: int
+    note: str | None
+
+    @classmethod
+    def of(cls, value: object) -> Job:
+        """From JSON. Raises `protocol_mismatch`."""
+        known = _known(cls, value, frozenset({"job", "state", "version"}))
+        known["blockers"] = tuple(Blocker.of(item) for item in known["blockers"] or ())
+        return cls(**known)
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it ended."""
+        return self.state in TERMINAL_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitResult:
+    """An accepted submission: `verdict` is `started queued joined done retrying`."""
+
+    verdict: str
+    new: bool
+    profile_source: str
+    notes: tuple[str, ...]
+    job: Job
+
+    @classmethod
+    def of(cls, value: object) -> SubmitResult:
+        """From JSON. Raises `protocol_mismatch`."""
+        known = _known(cls, value, frozenset({"verdict", "job"}))
+        return cls(**{**known, "job": Job.of(known["job"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of the run's history."""
+
+    sequence: int
+    at: str
+    type: str
+    job: str | None
+    attempt: str | None
+    text: str
+
+    @classmethod
+    def of(cls, value: object) -> Event:
+        """From JSON. Raises `protocol_mismatch`."""
+        return cls(**_known(cls, value, frozenset({"sequence", "type"})))
+
+
+@dataclass(frozen=True, slots=True)
+class CancelResult:
+    """What became of one job of a cancel: `cancelled`, `ending` or `refused` with a code."""
+
+    job: str
+    outcome: str
+    code: str | None
+    detail: str
+
+    @classmethod
+    def of(cls, value: object) -> CancelResult:
+        """From JSON. Raises `protocol_mismatch`."""
+        return cls(**_known(cls, value, frozenset({"job", "outcome"})))
+
+
+class RefusedError(PraxistError):
+    """The scheduler said no. `job` is the job it is about, when it said so."""
+
+    def __init__(self, code: str, detail: str, help: list[str], job: Job | None) -> None:
+        if code not in ERRORS:
+            code, detail = "protocol_mismatch", f"unknown refusal {code[:100]!r}: {detail}"
+        super().__init__(code, detail, help)
+        self.job = job
+
+    @classmethod
+    def of(cls, reply: Json) -> RefusedError:
+        """From a refusal reply."""
+        lines = reply.get("help")
+        job = reply.get("job")
+        return cls(
+            str(reply.get("code")),
+            str(reply.get("detail", "")),
+            [str(line) for line in lines] if isinstance(lines, list) else [],
+            Job.of(job) if isinstance(job, dict) else None,
+        )
