@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..protocol.process import ProcessIdentity
 from . import signals, tree
-from .identity import ProcStat, identity_from, is_alive, stat_of
+from .identity import ProcStat, identity_from, is_alive, read_stat, stat_of
 
 PASSES_MAX = 30
 
@@ -44,15 +44,18 @@ def without_shim(
     attempt: str,
     shim: ProcessIdentity,
     leader: ProcessIdentity | None,
+    hinted_group: int | None,
     orphans: list[ProcStat],
     only_one: bool,
 ) -> Members:
     """What may be left of an attempt whose shim is gone.
 
-    `orphans` are processes that fell to this launcher when their shim died. They descend from
+    `leader` is proved (the ledger's word, or seen as the shim's child); `hinted_group` is only
+    an evidence file's word and makes nothing ours. `orphans` are processes that fell to this launcher when their shim died. They descend from
     some attempt of ours; `only_one` says that it can only be this one.
     """
-    ours, doubtful = tree.kin(attempt, leader.pid if leader else None, shim.start_ticks)
+    group = _group_still_meant(leader) if leader is not None else hinted_group
+    ours, doubtful = tree.kin(attempt, group, shim.start_ticks)
     proved = {stat.pid: stat for stat in ours}
     unsure = {stat.pid: stat for stat in doubtful}
     if leader is not None and is_alive(leader):
@@ -69,6 +72,18 @@ def without_shim(
     for pid in proved:
         unsure.pop(pid, None)
     return Members(tuple(proved.values()), tuple(unsure.values()))
+
+
+def _group_still_meant(leader: ProcessIdentity) -> int | None:
+    """The leader's group, unless another process has its number.
+
+    As long as one member of the group lives, the kernel does not give the number away; so a
+    stranger with that number proves that no member is left.
+    """
+    holder = read_stat(leader.pid)
+    if holder is not None and holder.start_ticks != leader.start_ticks:
+        return None
+    return leader.pid
 
 
 @dataclass(slots=True)

@@ -93,9 +93,7 @@ def owner(pid: int) -> int | None:
         return None
 
 
-def kin(
-    attempt: str, leader_pid: int | None, since_ticks: int
-) -> tuple[list[ProcStat], list[ProcStat]]:
+def kin(attempt: str, group: int | None, since_ticks: int) -> tuple[list[ProcStat], list[ProcStat]]:
     """Live processes that may belong to an attempt whose shim is gone: (ours, doubtful).
 
     Ours: same user, started no earlier than the shim, and its environment names the attempt; or
@@ -111,7 +109,7 @@ def kin(
             continue
         if names_attempt(stat.pid, attempt) and owner(stat.pid) == own_user:
             ours[stat.pid] = stat
-        elif leader_pid is not None and leader_pid in (stat.group, stat.session):
+        elif group is not None and group in (stat.group, stat.session):
             doubtful[stat.pid] = stat
     for root in list(ours):
         for below in living(descendants(root)):

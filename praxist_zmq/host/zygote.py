@@ -15,6 +15,7 @@ import gc
 import os
 import signal
 import socket
+import struct
 import sys
 
 from . import shim
@@ -57,14 +58,30 @@ def main(number: int) -> None:
     gc.disable()
     while True:
         try:
-            message, descriptors, _, _ = socket.recv_fds(
-                door, REQUEST_BYTES_MAX, 3, MSG_CMSG_CLOEXEC
-            )
+            message, descriptors = receive(door)
         except ConnectionResetError:
             sys.exit(0)  # the launcher died with answers unread
         if not message:
             sys.exit(0)
         serve(door, message, descriptors)
+
+
+def receive(door: socket.socket) -> tuple[bytes, list[int]]:
+    """One request and its descriptors, closed on exec from the start.
+
+    Not `socket.recv_fds`: before Python 3.12 it drops its flags, and the evaluator would inherit
+    the attempt's channel and directory.
+    """
+    size = struct.calcsize("3i")
+    message, ancillary, _, _ = door.recvmsg(
+        REQUEST_BYTES_MAX, socket.CMSG_SPACE(size), MSG_CMSG_CLOEXEC
+    )
+    descriptors: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            whole = len(data) - len(data) % 4
+            descriptors.extend(struct.unpack(f"{whole // 4}i", data[:whole]))
+    return message, descriptors
 
 
 def serve(door: socket.socket, message: bytes, descriptors: list[int]) -> None:

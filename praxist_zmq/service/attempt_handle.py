@@ -41,6 +41,8 @@ class Handle:
     shim_fd: int | None = None
     leader_fd: int | None = None
     ledger_leader: ProcessIdentity | None = None
+    hinted_group: int | None = None
+    """The evaluator's group by an evidence file's word: worth a look, no proof."""
     adopted: bool = False
     abandoned: bool = False
     unseen: bool = False

@@ -477,8 +477,7 @@ class Launcher:
         assert shim is not None, "only a bound attempt is adopted"
         evidence = self._files.evidence(handle.life.attempt, shim)
         if evidence.started is not None and handle.life.leader is None:
-            # For the search by group; nothing is signalled on its word.
-            handle.life = replace(handle.life, leader=evidence.started.leader)
+            handle.hinted_group = evidence.started.leader.pid
         if evidence.ended is not None:
             self._learn(handle, launch.LeaderEnded(evidence.ended))
         never = (
@@ -553,7 +552,12 @@ class Launcher:
         orphans = ending.own_orphans(self._nursery.pid, shims)
         sweeping = [h for h in self._handles.values() if h.life.phase is Phase.SWEEPING]
         return ending.without_shim(
-            life.attempt, shim, life.leader, orphans, only_one=len(sweeping) == 1
+            life.attempt,
+            shim,
+            life.leader,
+            handle.hinted_group,
+            orphans,
+            only_one=len(sweeping) == 1,
         )
 
     def _stop_step(self, handle: Handle, stop: Stop, now: int) -> None:

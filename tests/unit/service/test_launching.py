@@ -93,7 +93,9 @@ def test_signals_and_descriptors_of_the_evaluator_are_clean(bench: Bench) -> Non
     bench.launch("j-2.1", [PYTHON, "-I", "-S", "-c", code])
     bench.ended("j-1.1")
     lines = bench.log("j-1.1").decode().split()
-    assert lines[:4] == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+    assert lines[:2] == ["SigBlk:", "0" * 16]
+    # Numbers 32 and 33 belong to the C library, whose posix_spawn ignores them in every child.
+    assert int(lines[3], 16) & ~0x180000000 == 0
     assert lines[4:] == ["0", "1", "2", "3"]  # 3 is ls reading the directory
     bench.ended("j-2.1")
     assert bench.log("j-2.1").decode().strip().endswith("True /dev/null")
