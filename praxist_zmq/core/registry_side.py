@@ -232,14 +232,14 @@ def _bound(turn: Turn, name: str) -> None:
 
 
 def release(turn: Turn, attempt: str) -> None:
-    """The attempt's tree is gone, or it never came to be. Lost messages are made good when the
-    run registers again."""
-    if turn.soft.registry_ready:
-        turn.claim(
-            claims.Release(run_key=turn.soft.run_key, epoch=turn.state.epoch, attempt=attempt),
-            "release",
-            attempt,
-        )
+    """The attempt's tree is gone, or it never came to be. Sent also before the run is registered:
+    it then follows the registration, which may still have listed the attempt. A lost one is made
+    good by the next registration."""
+    turn.claim(
+        claims.Release(run_key=turn.soft.run_key, epoch=turn.state.epoch, attempt=attempt),
+        "release",
+        attempt,
+    )
 
 
 def report_load(turn: Turn) -> None:

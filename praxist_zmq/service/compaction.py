@@ -54,7 +54,7 @@ class Compaction:
 
     def ended(self, ready: set[object]) -> None:
         """Reap the compactor if its descriptor is among those that are ready."""
-        if self._pid is None or self._pidfd not in ready:
+        if self._pid is None or self._pidfd is None or self._pidfd not in ready:
             return
         self._poller.unregister(self._pidfd)
         os.close(self._pidfd)
