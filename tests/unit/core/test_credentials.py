@@ -1,0 +1,116 @@
+"""Credentials: what counts as one, that none is written, and that commands come back exactly."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from praxist_zmq.core import credentials
+from praxist_zmq.errors import PraxistError
+from praxist_zmq.protocol.events import MixedText, SecretDigest
+from praxist_zmq.protocol.text import RawBytes
+
+KEY = b"k" * 32
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_API_KEY", "x"),
+        ("MY_SERVICE_TOKEN", "x"),
+        ("DB_PASSWORD", "x"),
+        ("PGPASSWORD", "x"),
+        ("SSHPASS", "x"),
+        ("GOOGLE_CREDENTIALS_JSON", "{}"),
+        ("HARMLESS", "ghp_abcdefghijklmnop1234"),
+        ("HARMLESS", "Bearer abcdefgh12345"),
+        ("HARMLESS", "https://user:pass@host/simple"),
+        ("HTTPS_PROXY", "http://user:pass@proxy:3128"),
+        ("HARMLESS", "-----BEGIN RSA PRIVATE KEY-----"),
+        ("HARMLESS", "Server=x;Password=hunter22"),
+    ],
+)
+def test_credentials_are_known_by_name_or_shape(name: str, value: str) -> None:
+    assert credentials.is_credential(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PATH", "/usr/bin"),
+        ("SIGNING_PUBLIC_KEY", "abc"),
+        ("HTTPS_PROXY", "http://proxy:3128"),
+        ("PIP_INDEX_URL", "https://mirror.example/simple"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("API_KEY", ""),
+        ("MONKEY", "banana"),
+    ],
+)
+def test_ordinary_variables_are_not_credentials(name: str, value: str) -> None:
+    assert not credentials.is_credential(name, value)
+
+
+def test_values_become_keyed_hashes_and_come_back_from_memory() -> None:
+    environment = {"API_KEY": "s3cr3t-value", "A": "b", "RAW": RawBytes(base64="/w==")}
+    stored, secrets = credentials.split_environment(KEY, environment)
+    assert isinstance(stored["API_KEY"], SecretDigest)
+    assert "s3cr3t" not in repr(stored)
+    assert credentials.restore_environment(stored, secrets) == environment
+    assert credentials.restore_environment(stored, {}) is None
+    assert credentials.missing_credentials(stored, None) == ["API_KEY"]
+    other, _ = credentials.split_environment(b"other", environment)
+    assert other["API_KEY"] != stored["API_KEY"]
+
+
+def test_environment_id_depends_on_content_not_order() -> None:
+    one = credentials.environment_id({"A": "1", "B": "2"})
+    assert one == credentials.environment_id({"B": "2", "A": "1"})
+    assert one != credentials.environment_id({"A": "1", "B": "3"})
+    assert credentials.environment_id({"A": "1B"}) != credentials.environment_id({"A1": "B"})
+
+
+@given(
+    command=st.lists(st.text(max_size=30), min_size=1, max_size=5),
+    secret=st.text(alphabet="abcdefgh", min_size=8, max_size=12),
+)
+def test_a_stored_command_comes_back_exactly(command: list[str], secret: str) -> None:
+    command = [*command, secret, f"x{secret}y{secret}"]
+    secrets = {"MY_TOKEN": secret}
+    stored = credentials.store_command(tuple(command), secrets)
+    assert all(secret not in repr(part) for part in stored)
+    assert credentials.restore_command(stored, secrets) == tuple(command)
+    assert credentials.restore_command(stored, {}) is None
+
+
+def test_a_short_secret_is_replaced_only_as_a_whole_argument() -> None:
+    stored = credentials.store_command(("run", "abc", "xabcx"), {"PIN_TOKEN": "abc"})
+    assert isinstance(stored[1], MixedText)
+    assert stored[2] == "xabcx"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "--api-key", "abcdefgh1234"),
+        ("run", "--password=abcdefgh1234"),
+        ("run", "ghp_" + "a" * 36),
+        ("run", "--db-token", "zzzzzzzzzz"),
+    ],
+)
+def test_a_literal_credential_is_refused(command: tuple[str, ...]) -> None:
+    with pytest.raises(PraxistError) as caught:
+        credentials.store_command(command, {})
+    assert caught.value.code == "literal_secret"
+    assert "abcdefgh1234" not in str(caught.value)
+
+
+def test_options_that_only_look_alike_are_accepted() -> None:
+    command = ("run", "--max-tokens", "100000000", "--token", "$TOKEN", "--secret-seed", "12345678")
+    assert credentials.store_command(command, {}) == command
+
+
+def test_redaction_removes_known_values_and_telling_shapes() -> None:
+    text = credentials.redact("failed with s3cr3t-value at https://u:p@h", {"T": "s3cr3t-value"})
+    assert "s3cr3t" not in text
+    assert "u:p@" not in text

@@ -1,0 +1,169 @@
+"""Small rules: what follows an end, kinds of failure, kernel limits, queue order, selectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from praxist_zmq.core import failure
+from praxist_zmq.core.evolve import apply
+from praxist_zmq.core.exec_limits import check_command, check_environment
+from praxist_zmq.core.queue import CLASS_RANK, Queue
+from praxist_zmq.core.retry import decide_retry
+from praxist_zmq.core.selectors import select
+from praxist_zmq.core.state import BrokerState, Job
+from praxist_zmq.core.transitions import IllegalTransition
+from praxist_zmq.errors import PraxistError
+from praxist_zmq.protocol import events as ev
+from praxist_zmq.protocol.text import RawBytes
+
+
+def end(**facts: Any) -> Any:
+    """The decision about an end, with the usual surroundings."""
+    known: dict[str, Any] = {
+        "outcome": "exited", "exit_code": 0, "permanent": False, "retries_used": 0,
+        "retries_allowed": 1, "withdrawn_in_a_row": 0, "ending": False,
+    }  # fmt: skip
+    return decide_retry(**(known | facts))
+
+
+def test_only_exit_75_is_retried_and_only_as_often_as_allowed() -> None:
+    assert end().state == "completed"
+    assert end(exit_code=1).state == "failed"
+    assert end(exit_code=75).again
+    assert end(exit_code=75, retries_used=1).state == "failed"
+    assert end(exit_code=75, retries_used=1).category == "infrastructure"
+    assert end(exit_code=75, retries_allowed=0).state == "failed"
+    assert end(exit_code=75, ending=True).state == "failed"
+
+
+def test_a_program_that_cannot_be_executed_is_a_permanent_failure() -> None:
+    decision = end(outcome="exec_failed", exit_code=None)
+    assert not decision.again
+    assert decision.category == "environment"
+
+
+def test_a_lost_record_is_never_success() -> None:
+    assert end(outcome="unknown", exit_code=None).state == "drained_unknown"
+
+
+def test_an_attempt_that_never_ran_costs_nothing_but_not_for_ever() -> None:
+    decision = end(outcome="never_ran", exit_code=None)
+    assert decision.again
+    assert not decision.consumed
+    assert not end(outcome="never_ran", exit_code=None, withdrawn_in_a_row=4).again
+
+
+def test_signature_is_the_last_line_that_says_something() -> None:
+    assert failure.signature("a\nValueError: x\n\n  \n") == "ValueError: x"
+    assert failure.signature("\x1b[31mred\n") == "?[31mred"
+    assert failure.signature("") is None
+    assert failure.category("CUDA out of memory", None) == "resource"
+    assert failure.category("ModuleNotFoundError: No module named 'x'", None) == "environment"
+    assert failure.category("", 9) == "interrupted"
+    assert failure.category("Loss is nan", None) == "experiment"
+
+
+@pytest.mark.parametrize(
+    ("environment", "code"),
+    [
+        ({"A=B": "c"}, "bad_command"),
+        ({"A": "x\0y"}, "bad_command"),
+        ({"A": "x" * 140_000}, "too_large"),
+        ({"A": RawBytes(base64="no!")}, "bad_command"),
+    ],
+)
+def test_an_environment_that_no_program_can_receive_is_refused(
+    environment: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(PraxistError) as caught:
+        check_environment(environment)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "size", "code"),
+    [
+        (("",), "/", 0, "bad_command"),
+        (("a", "b\0"), "/", 0, "bad_command"),
+        (("a", "x" * 131_072), "/", 0, "too_large"),
+        (("a",), "relative", 0, "bad_directory"),
+        (("a",), "/", 2_000_000, "too_large"),
+    ],
+)
+def test_a_command_that_cannot_be_executed_is_refused(
+    command: tuple[str, ...], cwd: str, size: int, code: str
+) -> None:
+    with pytest.raises(PraxistError) as caught:
+        check_command(command, cwd, size)
+    assert caught.value.code == code
+
+
+def job(number: int, work_class: Any = "ordinary", profile: str = "cpu", queued: int = 0) -> Job:
+    """A queued job."""
+    return Job(
+        job=f"j-{number}", number=number, job_id=f"{number:032x}", identity=f"{number:064x}",
+        tag=f"t{number}", peer="p", generation=0, profile=profile, work_class=work_class,
+        eta_ms=None, command=("x",), cwd="/", environment_id="e", lease_id=None, uid=None,
+        state="queued", submitted_at_ms=0, queue_sequence=queued or number, version=number,
+    )  # fmt: skip
+
+
+def test_mature_goes_first_unless_the_exploration_reserve_is_open() -> None:
+    queue = Queue()
+    for waiting in (job(1, "scout"), job(2, "ordinary"), job(3, "mature")):
+        queue.put(waiting)
+    assert [name for _, name in queue.heads()] == ["j-3", "j-2", "j-1"]
+    assert [name for _, name in queue.heads(non_mature_first=True)] == ["j-1", "j-2", "j-3"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(CLASS_RANK)), st.sampled_from("ab"), st.booleans()),
+        max_size=40,
+    )
+)
+def test_the_queue_is_a_sorted_list_with_removals(wishes: list[tuple[Any, str, bool]]) -> None:
+    queue = Queue()
+    left = []
+    for number, (work_class, profile, removed) in enumerate(wishes, 1):
+        waiting = job(number, work_class, profile)
+        queue.put(waiting)
+        queue.put(waiting)
+        if removed:
+            assert queue.remove(waiting.job)
+            assert not queue.remove(waiting.job)
+        else:
+            left.append(waiting)
+    expected = sorted(left, key=lambda j: (CLASS_RANK[j.work_class], j.queue_sequence))
+    assert list(queue.in_order()) == [j.job for j in expected]
+    assert len(queue) == len(left)
+    if expected:
+        assert queue.heads()[0][1] == expected[0].job
+
+
+def test_selectors_name_one_job_or_say_why_not() -> None:
+    state = BrokerState(run_id="r", last_job_number=2)
+    for found in (job(1), job(2)):
+        state.jobs[found.job] = found
+        state.tags[found.tag] = found.job
+    assert select(state, "j-1").number == 1
+    assert select(state, "last").number == 2
+    assert select(state, "tag:t1").number == 1
+    assert select(state, f"{2:032x}").number == 2
+    for text, code in [("j-9", "unknown_job"), ("0000", "ambiguous_job"), ("?", "unknown_job")]:
+        with pytest.raises(PraxistError) as caught:
+            select(state, text)
+        assert caught.value.code == code
+
+
+def test_an_illegal_event_raises_and_changes_nothing() -> None:
+    state = BrokerState()
+    with pytest.raises(IllegalTransition):
+        apply(ev.AllocationReleased(at_ms=0, attempt="j-1.1"), state, 1)
+    with pytest.raises(IllegalTransition):
+        apply(ev.AdmissionClosed(at_ms=0, reason="x"), state, 2)
+    assert state == BrokerState()
