@@ -26,6 +26,7 @@ from ..protocol.ids import job_of
 F = TypeVar("F", bound=Callable[..., Any])
 _QUIET = frozenset({"kind", "at_ms", "job", "job_id", "identity", "environment_id"})
 _QUIET_DIGESTS = frozenset({"request_digest", "request_index"})
+_LAST_MS = 253_402_300_799_000  # the end of the year 9999, the last that prints
 _OUTCOME_CODES = {
     "damaged": "ledger_damaged",
     "newer": "ledger_newer",
@@ -191,7 +192,8 @@ def _fields(event: Any) -> dict[str, Any]:
 
 
 def _line(sequence: int, event: Any) -> str:
-    when = datetime.fromtimestamp(event.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    stamp = min(event.at_ms, _LAST_MS) / 1000
+    when = datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     told = [
         f"{name}={json.dumps(value, ensure_ascii=False)}"
         for name, value in _fields(event).items()
