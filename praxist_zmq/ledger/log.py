@@ -14,27 +14,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import PraxistError
 from . import files, frame, segment
 from .ballast import Ballast
-from .snapshot import Loaded, Snapshots
+from .reading import Known, LedgerReader
+from .snapshot import Snapshots
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 BALLAST_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Known:
-    """A segment as the owner knows it."""
-
-    number: int
-    path: Path
-    first_sequence: int
-    size: int
 
 
 class Ledger:
@@ -46,8 +36,7 @@ class Ledger:
         template: frame.Header,
         segment_bytes: int,
         ballast: Ballast,
-        segments: list[_Known],
-        found: tuple[Loaded | None, tuple[Path, ...]],
+        reader: LedgerReader,
     ) -> None:
         """Use `open`."""
         self.directory = directory
@@ -56,13 +45,13 @@ class Ledger:
         self._template = template
         self._segment_bytes = segment_bytes
         self._ballast = ballast
-        self._segments = segments
-        self._loaded, self._damaged_snapshots = found
-        self._covered = self._loaded.sequence if self._loaded else 0
-        self._sequence = self._covered
+        self._reader = reader
+        self._segments = reader.segments
+        self._loaded = reader.snapshot
+        self._covered = reader.covered
+        self._sequence = reader.covered
         self._crc = 0
         self._size = 0
-        self._tear: segment.Fault | None = None
         self._descriptor: int | None = None
         self._state = "opened"
         self._poison: str | None = None
@@ -84,18 +73,12 @@ class Ledger:
         `ledger_newer`, `unsafe_path`, `path_unusable`.
         """
         files.own_directory(directory)
-        with files.usable(directory):
-            segments = []
-            for number in segment.numbers(directory):
-                path = segment.path_of(directory, number)
-                with segment.SegmentReader(path) as reader:
-                    _check_owner(path, reader.header, program, run_id)
-                    first = reader.header.first_sequence
-                segments.append(_Known(number, path, first, path.lstat().st_size))
-            found = Snapshots(directory).find()
+        reader = LedgerReader(directory)
+        for known in reader.segments:
+            _check_owner(known.path, known.header, program, run_id)
         template = frame.Header(program, run_id, 1, 1, 0, boot_id, dict(extra or {}))
         ballast = Ballast(directory, ballast_bytes)
-        return cls(directory, template, segment_bytes, ballast, segments, found)
+        return cls(directory, template, segment_bytes, ballast, reader)
 
     @property
     def snapshot(self) -> tuple[int, bytes] | None:
@@ -109,30 +92,9 @@ class Ledger:
         """
         self._expect("opened")
         self._state = "replaying"
-        last = len(self._segments) - 1
-        before: segment.SegmentReader | None = None
-        for index, known in enumerate(self._segments):
-            if index < last and self._segments[index + 1].first_sequence <= self._covered + 1:
-                continue  # the snapshot stands for all of it
-            with segment.SegmentReader(known.path) as reader:
-                _check_continues(reader, before)
-                for sequence, payload in reader.records():
-                    if sequence > self._covered:
-                        self._sequence = sequence
-                        yield sequence, payload
-                fault = reader.fault
-                if fault is not None:
-                    if index < last or fault.kind == "damaged":
-                        raise segment.damaged(known.path, fault.offset, fault.reason)
-                    self._tear = fault
-                self._crc, self._size = reader.crc, reader.good_offset
-            before = reader
-        if before is not None and before.last_sequence < self._covered:
-            raise segment.damaged(
-                before.path,
-                before.good_offset,
-                f"it ends with record {before.last_sequence}, the snapshot with {self._covered}",
-            )
+        yield from self._reader.records()
+        self._sequence = self._reader.sequence
+        self._crc, self._size = self._reader.crc, self._reader.size
         self._state = "replayed"
 
     def start(self) -> None:
@@ -152,7 +114,7 @@ class Ledger:
                 raise
             self._open_last()
         self._ballast.fill()
-        self._loaded = None
+        self._loaded = self._reader.snapshot = None
         self._state = "started"
 
     def commit(self, payloads: Sequence[bytes]) -> int:
@@ -283,16 +245,15 @@ class Ledger:
             raise self._poisoned(error) from error
         self._poison = None
 
-    def _create(self, number: int) -> tuple[int, _Known, int]:
+    def _create(self, number: int) -> tuple[int, Known, int]:
         """A durable new segment: (descriptor, segment, checksum to go on from)."""
         path = segment.path_of(self.directory, number)
-        first = self._sequence + 1
         template = self._template
         header = frame.Header(
             template.program,
             template.run_id,
             number,
-            first,
+            self._sequence + 1,
             self._crc,
             template.boot_id,
             template.extra,
@@ -308,7 +269,7 @@ class Ledger:
                 os.close(descriptor)
                 temporary.unlink(missing_ok=True)
                 raise
-        return descriptor, _Known(number, path, first, len(line)), crc
+        return descriptor, Known(number, path, header, len(line)), crc
 
     def _open_last(self) -> None:
         if not self._segments:
@@ -318,13 +279,13 @@ class Ledger:
             return
         known = self._segments[-1]
         with files.usable(known.path):
-            if self._tear is not None:
+            tear, self._reader.tear = self._reader.tear, None
+            if tear is not None:
                 kept = files.copy_aside(known.path)
                 self.notes.append(
-                    f"{known.path}, offset {self._tear.offset}: {self._tear.reason}; "
+                    f"{known.path}, offset {tear.offset}: {tear.reason}; "
                     f"cut there, the file as it was is {kept.name}"
                 )
-                self._tear = None
             self._descriptor = self._rewrite(known.path)
         known.size = self._size
 
@@ -348,7 +309,7 @@ class Ledger:
         return descriptor
 
     def _set_damaged_snapshots_aside(self) -> None:
-        for path in self._damaged_snapshots:
+        for path in self._reader.damaged_snapshots:
             aside = files.free_name(path)
             os.rename(path, aside)
             files.fsync_directory(self.directory)
@@ -370,17 +331,3 @@ def _check_owner(path: Path, header: frame.Header, program: str, run_id: str) ->
         raise segment.damaged(path, 0, f"it is a ledger of {header.program!r}, not of {program!r}")
     if header.run_id != run_id:
         raise segment.damaged(path, 0, f"it belongs to {header.run_id!r}, not to {run_id!r}")
-
-
-def _check_continues(reader: segment.SegmentReader, before: segment.SegmentReader | None) -> None:
-    if before is None:
-        return
-    if reader.header.first_sequence != before.last_sequence + 1:
-        raise segment.damaged(
-            before.path,
-            before.good_offset,
-            f"it ends with record {before.last_sequence}, "
-            f"the next segment starts with {reader.header.first_sequence}",
-        )
-    if reader.header.previous_crc != before.crc:
-        raise segment.damaged(reader.path, 0, "it does not continue the segment before")

@@ -156,11 +156,7 @@ class SegmentReader:
         return os.pread(self._file.fileno(), size, offset)
 
     def _complete(self, offset: int) -> bool:
-        """Whether the bytes at `offset` have the form of a whole record."""
-        head = frame.HEAD.match(self._pread(frame.HEAD_BYTES_MAX, offset))
-        if head is None or int(head[2]) > LEDGER_RECORD_BYTES_MAX:
-            return False
-        return self._pread(1, offset + head.end() + int(head[2])) == b"\n"
+        return complete_at(self._file.fileno(), offset)
 
     def _content_end(self, offset: int) -> int:
         """Where the zeros that end the file begin; at least `offset`."""
@@ -187,16 +183,25 @@ class SegmentReader:
             position += max(len(window) - frame.HEAD_BYTES_MAX, frame.HEAD_BYTES_MAX)
         return None
 
-    def count_whole(self, offset: int) -> int:
-        """How many records have their form from `offset` on; for reports on damage."""
-        count = 1 if self._complete(offset) else 0
-        position = offset
-        while window := self._pread(_PIECE, position):
-            limit = len(window) - frame.HEAD_BYTES_MAX
-            for match in _RESUME.finditer(window):
-                if match.start() < limit or len(window) < _PIECE:
-                    count += self._complete(position + match.start() + 1)
-            if len(window) < _PIECE:
-                break
-            position += limit
-        return count
+
+def count_whole(descriptor: int, first_sequence: int) -> int:
+    """How many records from `first_sequence` on still have their form; for reports on damage."""
+    count = position = 0
+    while window := os.pread(descriptor, _PIECE, position):
+        last = len(window) < _PIECE
+        limit = len(window) if last else len(window) - frame.HEAD_BYTES_MAX
+        for match in _RESUME.finditer(window):
+            if match.start() < limit and int(match[3]) >= first_sequence:
+                count += complete_at(descriptor, position + match.start() + 1)
+        if last:
+            break
+        position += limit
+    return count
+
+
+def complete_at(descriptor: int, offset: int) -> bool:
+    """Whether the bytes at `offset` have the form of a whole record."""
+    head = frame.HEAD.match(os.pread(descriptor, frame.HEAD_BYTES_MAX, offset))
+    if head is None or int(head[2]) > LEDGER_RECORD_BYTES_MAX:
+        return False
+    return os.pread(descriptor, 1, offset + head.end() + int(head[2])) == b"\n"

@@ -293,3 +293,15 @@ def test_a_full_disk_at_start_says_so_and_changes_nothing(small_disk: Path) -> N
     assert caught.value.code == "no_space"
     assert [path.name for path in directory.iterdir()] == ["00000001.segment"]
     assert (directory / "00000001.segment").read_bytes() == before
+
+
+def test_a_read_only_disk_at_start_is_named(small_disk: Path) -> None:
+    directory = small_disk / "ledger"
+    filled(directory, [b"1"])
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    ledger = opened(directory)
+    assert list(ledger.replay()) == [(1, b"1")]
+    with pytest.raises(PraxistError) as caught:
+        ledger.start()
+    assert caught.value.code == "path_unusable"
+    assert str(directory) in caught.value.detail
