@@ -22,6 +22,7 @@ from ..protocol import limits
 
 SOCKET_PATH_BYTES_MAX = 107
 HANDSHAKE_MS = 1_000
+BACKLOG = 4_096
 RECONNECT_FIRST_MS = 20
 RECONNECT_MAX_MS = 400
 REPLY_BYTES_MAX = 64 * 1024 * 1024
@@ -62,6 +63,7 @@ def open_socket(
     socket.setsockopt(zmq.RCVHWM, receive_messages_max)
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes_max)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.BACKLOG, BACKLOG)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_FIRST_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
     return socket
