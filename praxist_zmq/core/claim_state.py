@@ -75,7 +75,7 @@ class ClaimState:
     rows: dict[RowKey, AllocationRow] = field(default_factory=dict)
     by_device: dict[str, dict[RowKey, None]] = field(default_factory=dict)
     by_run: dict[str, dict[str, None]] = field(default_factory=dict)
-    watches: dict[Watch, None] = field(default_factory=dict)
+    watches: dict[Watch, ProcessIdentity] = field(default_factory=dict)
     devices_held: int = 0
     _view: HostView | None = None
 
@@ -155,7 +155,7 @@ class ClaimState:
         if old is not None:
             self.watches.pop(Watch(run.run_key, None, old.broker), None)
         self.runs[run.run_key] = run
-        self.watches[Watch(run.run_key, None, run.broker)] = None
+        self.watches[Watch(run.run_key, None, run.broker)] = run.broker
 
     def _drop_run(self, run_key: str, where: str) -> None:
         old = self.runs.pop(run_key, None)
@@ -173,14 +173,14 @@ class ClaimState:
             self.by_device.setdefault(device, {})[key] = None
         self.devices_held += len(row.envelope.device_uuids)
         if row.bound is not None:
-            self.watches[Watch(row.run_key, row.attempt, row.bound)] = None
+            self.watches[Watch(row.run_key, row.attempt, row.bound)] = row.bound
 
     def _bind(self, event: ClaimBound, where: str) -> None:
         row = self.rows.get((event.run_key, event.attempt))
         if row is None or row.bound is not None:
             raise PraxistError("ledger_damaged", f"{where} binds {event.attempt} out of turn")
         self.rows[event.run_key, event.attempt] = row.model_copy(update={"bound": event.shim})
-        self.watches[Watch(event.run_key, event.attempt, event.shim)] = None
+        self.watches[Watch(event.run_key, event.attempt, event.shim)] = event.shim
 
     def _drop_row(self, key: RowKey, where: str) -> None:
         row = self.rows.pop(key, None)

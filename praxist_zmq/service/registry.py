@@ -1,0 +1,356 @@
+"""The claim registry's process: the shell around `core.claim`, one per host scope.
+
+    python -m praxist_zmq.service.registry HOST_DIR [--detach] [--ready-fd N]
+
+It takes the lock, replays the ledger, and only then binds the socket (a bind takes the path from
+whoever has it). A second one ends with 0 and says who holds the lock. It watches brokers and bound
+shims by pidfd and hands the core facts, never guesses. It ends by itself after a time with no run
+and no allocation (`PRAXIST_ZMQ_REGISTRY_IDLE_S`, default 5), or in order at SIGTERM. When the
+ledger fails it ends with that error's code: brokers ask again, and whoever needs it starts it
+again. It decides nothing about claims. Source of the rules: design 3.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.claim import (
+    BrokersGone,
+    ClaimCommand,
+    ClaimMachine,
+    ProcessesProvedAbsent,
+    RegistryStarted,
+)
+from ..core.claim_invariants import state_violations
+from ..core.claim_state import Watch
+from ..core.decision import Decision, Send, Stamp
+from ..errors import PraxistError
+from ..host.clock import Clock, SystemClock
+from ..host.identity import boot_id, identity_of
+from ..host.paths import HostPaths, canonical
+from ..host.process_watch import ProcessWatch
+from ..host.resource_limits import raise_open_files
+from ..host.runtime_dir import ensure_private
+from ..host.signal_pipe import SignalPipe
+from ..host.stdio import ensure_open
+from ..ledger.files import write_atomically
+from ..ledger.lock import OwnerLock
+from ..ledger.log import Ledger
+from ..ledger.snapshot import Snapshots
+from ..protocol.claims import ClaimReplyEnvelope, ClaimSnapshot, Denied
+from ..protocol.codec import decode, decode_claim_event, decode_claim_request, encode
+from ..transport.correlation import peek_request_id
+from ..transport.front import FrontDoor, Incoming
+from ..transport.poller import Poller
+from .service_log import configure_log
+
+IDLE_EXIT_S = 5.0
+IDLE_EXIT_S_MAX = 86_400.0
+PROGRAM = "registry"
+LEDGER_OWNER = "host"
+"""What the ledger's header names in place of a run."""
+
+_log = logging.getLogger(__name__)
+
+
+class RegistryService:
+    """One registry that holds the lock. `serve` returns when it may end."""
+
+    def __init__(self, host: HostPaths, clock: Clock, idle_exit_s: float) -> None:
+        self._host = host
+        self._clock = clock
+        self._idle_exit_ms = int(idle_exit_s * 1000)
+        self._ledger = Ledger.open(host.ledger, PROGRAM, LEDGER_OWNER, boot_id())
+        self._machine = recovered(self._ledger)
+        self._poller = Poller()
+        self._watch: ProcessWatch[Watch] = ProcessWatch(
+            self._poller.register, self._poller.unregister
+        )
+        self._facts: list[Any] = [RegistryStarted(boot_id())]
+        self._door: FrontDoor | None = None
+        self._watched_version = -1
+        self._busy_at_ms = clock.mono_ms()
+
+    @property
+    def epoch(self) -> int:
+        """Of this registry; grows with every start."""
+        return self._machine.state.epoch
+
+    def open(self) -> None:
+        """Make the start durable, learn who died meanwhile, then let brokers in."""
+        self._turn([])
+        while self._facts:
+            self._turn([])
+        self._door = FrontDoor(self._host.registry_socket)
+        self._poller.register(self._door)
+        me = identity_of(os.getpid())
+        info = {
+            "pid": os.getpid(),
+            "epoch": self.epoch,
+            "process": None if me is None else me.model_dump(),
+            "idle_exit_s": self._idle_exit_ms / 1000,
+        }
+        write_atomically(self._host.registry_info, json.dumps(info).encode() + b"\n", durable=False)
+
+    def serve(self, signals: SignalPipe) -> str:
+        """Answer until a signal or idleness ends it. Returns why it ends."""
+        assert self._door is not None
+        self._poller.register(signals)
+        while True:
+            readable = self._poller.wait(self._timeout_ms())
+            if signals in readable and "end" in signals.drain():
+                return "asked to end"
+            self._note_gone(self._watch.ended(readable))
+            messages = self._door.drain()
+            if messages or not self._machine.idle:
+                self._busy_at_ms = self._clock.mono_ms()
+            self._turn(messages)
+            self._compact()
+            if not self._facts and self._idle_ms() >= self._idle_exit_ms:
+                return f"no run and no allocation for {self._idle_exit_ms / 1000:g} s"
+
+    def close(self) -> None:
+        """Unbind, close the ledger; the lock is the caller's."""
+        if self._door is not None:
+            self._door.close()
+            self._host.registry_info.unlink(missing_ok=True)
+        self._watch.close()
+        self._ledger.close()
+
+    # -- one turn --------------------------------------------------------------------------
+
+    def _turn(self, messages: Sequence[Incoming]) -> None:
+        """Facts, then messages; all events with one sync; then everything that is to be sent."""
+        stamp = Stamp(at_ms=self._clock.wall_ms(), mono_ms=self._clock.mono_ms())
+        facts, self._facts = self._facts, []
+        commands = [*facts, *(c for c in map(self._command, messages) if c is not None)]
+        decisions = [self._machine.decide(command, stamp) for command in commands]
+        decisions.append(self._machine.settle(stamp))
+        self._commit(decisions)
+        for decision in decisions:
+            for send in decision.outbox:
+                self._send(send)
+        if self._machine.state.version != self._watched_version:
+            self._watched_version = self._machine.state.version
+            self._note_gone(self._watch.update(self._machine.state.watches))
+
+    def _commit(self, decisions: Sequence[Decision]) -> None:
+        events = [encode(event) for decision in decisions for event in decision.events]
+        if events:
+            self._ledger.commit(events)
+
+    def _command(self, message: Incoming) -> ClaimCommand | None:
+        try:
+            envelope = decode_claim_request(message.body)
+        except PraxistError as error:
+            reply = Denied(code=error.code, detail=error.detail)
+            request_id = peek_request_id(message.body)
+            self._send(Send("broker", reply, message.routing_id, request_id))
+            return None
+        return ClaimCommand(
+            address=message.routing_id,
+            request_id=envelope.request_id,
+            request=envelope.request,
+            uid=message.uid,
+            pid=message.pid,
+        )
+
+    def _send(self, send: Send) -> None:
+        """A peer that is gone or does not read loses the message, and asks or registers again."""
+        if self._door is None:
+            return
+        reply: Any = send.message
+        body = encode(ClaimReplyEnvelope(request_id=send.request_id, reply=reply))
+        if not self._door.send(send.address, body):
+            _log.info("a broker was not there for its %s", reply.kind)
+
+    def _note_gone(self, gone: Sequence[Watch]) -> None:
+        brokers = tuple(watch for watch in gone if watch.attempt is None)
+        shims = tuple(watch for watch in gone if watch.attempt is not None)
+        if brokers:
+            self._facts.append(BrokersGone(brokers))
+        if shims:
+            self._facts.append(ProcessesProvedAbsent(shims))
+
+    def _compact(self) -> None:
+        """Replace sealed segments by a snapshot; the state is small, so it is done in between."""
+        if self._ledger.sealed_since_snapshot:
+            data = encode(self._machine.snapshot())
+            Snapshots(self._host.ledger).write(self._ledger.last_sequence, data)
+            self._ledger.drop_covered()
+        self._ledger.maintain()
+
+    def _idle_ms(self) -> int:
+        return self._clock.mono_ms() - self._busy_at_ms if self._machine.idle else -1
+
+    def _timeout_ms(self) -> int | None:
+        if self._facts:
+            return 0
+        due = []
+        wake = self._machine.wake_at_ms()
+        if wake is not None:
+            due.append(wake - self._clock.mono_ms())
+        if self._machine.idle:
+            due.append(self._idle_exit_ms - self._idle_ms())
+        return max(0, min(due)) if due else None
+
+
+def recovered(ledger: Ledger) -> ClaimMachine:
+    """The machine as its ledger tells it; the ledger is then ready to append.
+
+    Raises `ledger_damaged`, `ledger_newer`, and what `Ledger.start` raises.
+    """
+    found = ledger.snapshot
+    snapshot: ClaimSnapshot | None = None
+    if found is not None:
+        snapshot = _decoded(ClaimSnapshot, found[1], "the snapshot")
+    machine = ClaimMachine(snapshot)
+    for sequence, payload in ledger.replay():
+        try:
+            event = decode_claim_event(payload)
+        except PraxistError as error:
+            raise PraxistError("ledger_damaged", f"record {sequence}: {error.detail}") from error
+        machine.apply(event, sequence)
+    faults = state_violations(machine.state)
+    if faults:
+        raise PraxistError("ledger_damaged", "; ".join(faults)[:2000])
+    ledger.start()
+    for note in ledger.notes:
+        _log.warning(note)
+    return machine
+
+
+def _decoded(kind: Any, payload: bytes, what: str) -> Any:
+    try:
+        return decode(kind, payload)
+    except PraxistError as error:
+        raise PraxistError("ledger_damaged", f"{what}: {error.detail}") from error
+
+
+def idle_exit_s() -> float:
+    """The configured time until an unused registry ends. Raises `usage` when it is malformed."""
+    text = os.environ.get("PRAXIST_ZMQ_REGISTRY_IDLE_S", "")
+    try:
+        value = float(text) if text else IDLE_EXIT_S
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= IDLE_EXIT_S_MAX:
+        raise PraxistError(
+            "usage", f"PRAXIST_ZMQ_REGISTRY_IDLE_S={text[:40]!r}: 0 to {IDLE_EXIT_S_MAX:g} seconds"
+        )
+    return value
+
+
+def run(host: HostPaths, tell: Any) -> int:
+    """Everything from the lock to the end. Returns the exit status. Raises PraxistError."""
+    ensure_private(host.directory)
+    idle = idle_exit_s()
+    me = identity_of(os.getpid())
+    holder = {"pid": os.getpid(), "process": None if me is None else me.model_dump()}
+    try:
+        lock = OwnerLock.acquire(host.registry_lock, holder)
+    except PraxistError as error:
+        if error.code != "already_running":
+            raise
+        _log.info(error.detail)
+        tell({"held": error.detail})
+        return 0
+    try:
+        signals = SignalPipe()
+        service = RegistryService(host, SystemClock(), idle)
+        try:
+            service.open()
+            tell({"ready": {"pid": os.getpid(), "epoch": service.epoch}})
+            _log.info("epoch %d serves %s", service.epoch, host.directory)
+            _log.info("ends: %s", service.serve(signals))
+        finally:
+            service.close()
+    finally:
+        lock.release()
+    return 0
+
+
+class _Starter:
+    """Whoever started us and waits for one line on a descriptor."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Say it once and close; a starter that went away is no fault."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        try:
+            os.write(descriptor, json.dumps(message).encode() + b"\n")
+        except BrokenPipeError:
+            _log.info("whoever started this has not waited")
+        finally:
+            os.close(descriptor)
+
+
+def arguments(argv: Sequence[str]) -> tuple[HostPaths, bool, int | None]:
+    """(host scope, whether to detach, readiness descriptor). Raises `usage`."""
+    words, detach, ready = list(argv), False, None
+    if "--detach" in words:
+        words.remove("--detach")
+        detach = True
+    if "--ready-fd" in words:
+        at = words.index("--ready-fd")
+        number = words[at + 1] if at + 1 < len(words) else ""
+        if not number.isdigit() or not 3 <= int(number) <= 65_535:
+            raise PraxistError("usage", f"--ready-fd {number!r} is not a descriptor")
+        ready = int(number)
+        del words[at : at + 2]
+    if len(words) != 1 or not words[0] or words[0].startswith("-"):
+        raise PraxistError("usage", "give one host directory")
+    return HostPaths(canonical(words[0])), detach, ready
+
+
+def main(argv: Sequence[str]) -> int:
+    """The process. Returns the exit status."""
+    ensure_open()
+    os.umask(0o077)
+    try:
+        host, detach, ready = arguments(argv)
+        if ready is not None:
+            os.set_inheritable(ready, False)
+    except (PraxistError, OSError) as error:
+        configure_log(PROGRAM).error(str(error))
+        return 2
+    if detach and os.fork():
+        os._exit(0)  # the starter waits for this one only; nothing is open yet
+    starter = _Starter(ready)
+    configure_log(PROGRAM)
+    try:
+        ensure_private(host.log)
+        configure_log(PROGRAM, _log_behind_stderr(host.log / f"{PROGRAM}.log"))
+        raise_open_files()
+        return run(host, starter.tell)
+    except PraxistError as error:
+        _log.error(str(error), extra={"fields": {"code": error.code}})
+        starter.tell({"error": {"code": error.code, "detail": error.detail}})
+        return error.exit_code
+    except Exception as fault:
+        logging.getLogger(__name__).exception("a fault of ours")
+        starter.tell({"error": {"code": "internal", "detail": repr(fault)[:500]}})
+        raise SystemExit(70) from None
+
+
+def _log_behind_stderr(path: Path) -> Path | None:
+    """The path when stderr is that very file, so that it may be turned over; else None."""
+    try:
+        there, ours = os.stat(path), os.fstat(2)
+    except FileNotFoundError:
+        return None
+    return path if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino) else None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,165 @@
+"""Finds the host's claim registry, or starts it; safe when many do so at once.
+
+A starter holds the start lock from its look at the socket until the registry that it started says,
+by message, that it serves; so the next one finds it serving. Everything is bounded: a registry or
+a starter that hangs is an error after `START_MS`, never a wait without end. It never signals
+anybody, and decides nothing about claims.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+from typing import Any
+
+from ..errors import ERRORS, PraxistError
+from ..host.clock import Clock, SystemClock
+from ..host.paths import HostPaths
+from ..host.runtime_dir import check_socket_owner, ensure_private
+from ..host.spawn import service_environment
+from ..ledger.lock import OwnerLock
+from .service_log import open_log
+
+START_MS = 20_000
+LOCK_RETRY_MS = 20
+HELD_RETRY_MS = 200
+_MESSAGE_BYTES_MAX = 65_536
+
+
+def ensure_registry(host: HostPaths) -> None:
+    """Return once a registry serves `host`; start one, detached, when nobody does.
+
+    Raises `unsafe_path` or `path_unusable` for a directory that is not private, `start_failed`
+    when none serves in time, and the code with which the started one ended.
+    """
+    clock = SystemClock()
+    deadline_ms = clock.mono_ms() + START_MS
+    ensure_private(host.directory)
+    ensure_private(host.log)
+    if serves(host):
+        return
+    lock = _start_lock(host, clock, deadline_ms)
+    try:
+        held = ""
+        while not serves(host):
+            held = _start(host, clock, deadline_ms, held)
+            if not held:
+                return
+            # Its holder is about to serve, or about to end; the kernel tells nobody which.
+            select.poll().poll(HELD_RETRY_MS)
+    finally:
+        lock.release()
+
+
+def serves(host: HostPaths) -> bool:
+    """Whether somebody listens on the registry's socket. Raises `unsafe_path` for a stranger's."""
+    try:
+        check_socket_owner(host.registry_socket, os.geteuid())
+    except FileNotFoundError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(host.registry_socket))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except (TimeoutError, BlockingIOError):
+            return True  # its queue is full: somebody holds the socket, and is slow
+        except OSError as error:
+            raise PraxistError(
+                "path_unusable", f"{host.registry_socket}: {error.strerror}"
+            ) from error
+    return True
+
+
+def _start_lock(host: HostPaths, clock: Clock, deadline_ms: int) -> OwnerLock:
+    """The right to start one. The kernel tells nobody when a lock is free, so it is asked."""
+    while True:
+        try:
+            return OwnerLock.acquire(host.registry_start_lock, {"pid": os.getpid()})
+        except PraxistError as error:
+            if error.code != "already_running":
+                raise
+            if clock.mono_ms() >= deadline_ms:
+                raise PraxistError(
+                    "start_failed",
+                    f"somebody starts the claim registry, too slowly: {error.detail}",
+                ) from error
+        select.poll().poll(LOCK_RETRY_MS)
+
+
+def _start(host: HostPaths, clock: Clock, deadline_ms: int, held: str) -> str:
+    """Start a registry and wait for its one line.
+
+    Returns "" when it serves, else who held the lock before it; `held` is what the last one said.
+    """
+    log = open_log(host.log / "registry.log")
+    read_end, write_end = os.pipe()
+    try:
+        os.set_inheritable(write_end, True)
+        pid = os.posix_spawn(
+            sys.executable,
+            [
+                sys.executable,
+                "-m",
+                "praxist_zmq.service.registry",
+                os.fspath(host.directory),
+                "--detach",
+                "--ready-fd",
+                str(write_end),
+            ],
+            service_environment(),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+        )
+    except OSError as error:
+        os.close(read_end)
+        raise PraxistError("start_failed", f"{sys.executable}: {error.strerror}") from error
+    finally:
+        os.close(write_end)
+        os.close(log)
+    try:
+        line = _line(read_end, clock, deadline_ms)
+    except PraxistError as error:
+        os.waitpid(pid, os.WNOHANG)
+        raise PraxistError(error.code, f"{error.detail}{held and ': '}{held}") from None
+    finally:
+        os.close(read_end)
+    os.waitpid(pid, 0)  # it forked the registry and ended before that said anything
+    return _understood(line, host)
+
+
+def _line(descriptor: int, clock: Clock, deadline_ms: int) -> bytes:
+    line = bytearray()
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    while not line.endswith(b"\n") and len(line) < _MESSAGE_BYTES_MAX:
+        left_ms = deadline_ms - clock.mono_ms()
+        if left_ms <= 0 or not poll.poll(left_ms):
+            raise PraxistError("start_failed", "the claim registry did not get ready in time")
+        piece = os.read(descriptor, 4096)
+        if not piece:
+            break
+        line += piece
+    return bytes(line)
+
+
+def _understood(line: bytes, host: HostPaths) -> str:
+    message: Any = json.loads(line) if line else None
+    if not isinstance(message, dict):
+        raise PraxistError(
+            "start_failed", f"the claim registry ended without a word; see {host.log}/registry.log"
+        )
+    error = message.get("error")
+    if isinstance(error, dict):
+        code = error.get("code")
+        known = code if isinstance(code, str) and code in ERRORS else "start_failed"
+        raise PraxistError(known, f"claim registry: {error.get('detail')}")
+    return str(message.get("held", ""))[:500]

@@ -1,0 +1,255 @@
+"""The registry as a real process: its lock, its ledger, its socket, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from praxist_zmq.host.clock import SystemClock
+from praxist_zmq.host.paths import HostPaths
+from praxist_zmq.protocol.claims import (
+    Bind,
+    ClaimRequestEnvelope,
+    Denied,
+    DeregisterRun,
+    Granted,
+    Registered,
+    RegisterRun,
+)
+from praxist_zmq.protocol.codec import decode_claim_reply, encode
+from praxist_zmq.transport.request import Connection, Requester
+from tests.support.claims import command, exclusive, reserve, run_key, run_row
+from tests.support.registry_process import Asker, Process, RegistryProcess
+from tests.support.wait import wait_until
+
+A, B = run_key("a"), run_key("b")
+
+
+@pytest.fixture
+def host(host_directory: Path) -> HostPaths:
+    return HostPaths(host_directory)
+
+
+@pytest.fixture
+def registry(host: HostPaths) -> Iterator[RegistryProcess]:
+    process = RegistryProcess(host)
+    assert "ready" in process.start()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def asker(registry: RegistryProcess) -> Iterator[Asker]:
+    asker = Asker(registry.host)
+    yield asker
+    asker.close()
+
+
+@pytest.fixture
+def process() -> Iterator[Callable[[], Process]]:
+    made: list[Process] = []
+
+    def make() -> Process:
+        made.append(Process())
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def test_two_runs_share_the_host(asker: Asker, process: Callable[[], Process]) -> None:
+    for name in ("a", "b"):
+        row = run_row(name, broker=process().identity)
+        assert isinstance(asker.ask(RegisterRun(run=row, attempts=())), Registered)
+    assert isinstance(asker.ask(reserve("a", "j-1.1", exclusive("gpu0"))), Granted)
+    denied = asker.ask(reserve("b", "j-1.1", exclusive("gpu0")))
+    assert isinstance(denied, Denied)
+    assert denied.view is not None
+    assert {run.run_key for run in denied.view.runs} == {A, B}
+
+
+def test_a_dead_brokers_run_ends_and_its_rows_stay_until_the_shim_is_gone(
+    asker: Asker, process: Callable[[], Process]
+) -> None:
+    broker, shim = process(), process()
+    asker.ask(RegisterRun(run=run_row("a", broker=broker.identity), attempts=()))
+    asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    bound = Bind(run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity)
+    assert isinstance(asker.ask(bound), Granted)
+    broker.end()
+    wait_until(lambda: not asker.runs(), "the dead broker's run to end")
+    assert [row.attempt for row in asker.rows()] == ["j-1.1"]
+    shim.end()
+    wait_until(lambda: not asker.rows(), "the row of the shim that is gone to end")
+
+
+def test_kill_keeps_everything_and_finds_who_died_meanwhile(
+    registry: RegistryProcess, asker: Asker, process: Callable[[], Process]
+) -> None:
+    lives, dies, shim = process(), process(), process()
+    asker.ask(RegisterRun(run=run_row("a", broker=lives.identity), attempts=()))
+    asker.ask(RegisterRun(run=run_row("b", broker=dies.identity), attempts=()))
+    asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    asker.ask(reserve("b", "j-1.1", exclusive("gpu1")))
+    asker.ask(Bind(run_key=B, epoch=1, attempt="j-1.1", shim=shim.identity))
+    before = asker.view()
+    registry.kill()
+    assert registry.start()["ready"]["epoch"] == 2
+    assert asker.view() == before
+    registry.kill()
+    dies.end()
+    shim.end()
+    registry.start()
+    assert [run.run_key for run in asker.runs()] == [A]
+    assert [row.run_key for row in asker.rows()] == [A]
+
+
+def test_a_second_registry_says_who_holds_the_lock_and_ends_well(
+    registry: RegistryProcess, asker: Asker
+) -> None:
+    assert registry.popen is not None
+    second = RegistryProcess(registry.host)
+    told = second.start()
+    assert second.popen is not None
+    assert second.popen.wait(10) == 0
+    assert str(registry.popen.pid) in told["held"]
+    assert asker.rows() == (), "the first one still serves"
+
+
+def test_it_ends_in_order_when_asked(registry: RegistryProcess) -> None:
+    info = json.loads(registry.host.registry_info.read_text())
+    assert registry.popen is not None
+    assert info["pid"] == registry.popen.pid
+    assert registry.terminate() == 0
+    assert not registry.host.registry_socket.exists()
+    assert not registry.host.registry_info.exists()
+
+
+def test_it_ends_by_itself_only_when_nothing_is_held(
+    host: HostPaths, process: Callable[[], Process]
+) -> None:
+    registry = RegistryProcess(host, idle_s=0.3)
+    registry.start()
+    asker = Asker(host)
+    try:
+        assert registry.popen is not None
+        row = run_row("a", broker=process().identity)
+        shim = process()
+        asker.ask(RegisterRun(run=row, attempts=()))
+        asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+        asker.ask(Bind(run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity))
+        asker.ask(DeregisterRun(run_key=A, epoch=1))
+        clock = SystemClock()
+        since = clock.mono_ms()
+        wait_until(lambda: clock.mono_ms() - since > 600, "twice the idle time to pass")
+        assert registry.popen.poll() is None
+        shim.end()
+        assert registry.popen.wait(10) == 0
+    finally:
+        asker.close()
+        registry.kill()
+
+
+def test_malformed_requests_are_refused_and_nothing_changes(
+    registry: RegistryProcess, asker: Asker
+) -> None:
+    raw = Requester(os.fspath(registry.host.registry_socket), SystemClock().mono_ms, pings=False)
+    try:
+        for body, code in (
+            (b'{"request_id":"request-x1","request":{"kind":"nonsense"}}', "unknown_request"),
+            (b'{"request_id":"request-x1","request":{"kind":"reserve"}}', "malformed_request"),
+            (b'{"request_id":"request-x1","request":' + b"[" * 5000, "malformed_request"),
+        ):
+            reply = raw.request(body, "request-x1", timeout_s=5, patience_s=5)
+            assert (reply["kind"], reply["code"]) == ("denied", code)
+    finally:
+        raw.close()
+    assert asker.view().version == 0
+
+
+def test_an_unregistered_run_is_denied(asker: Asker) -> None:
+    denied = asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    assert denied.code == "unknown_run"
+
+
+@pytest.mark.parametrize(
+    ("words", "idle", "status"),
+    [
+        ([], "5", 2),
+        (["--ready-fd", "x", "DIR"], "5", 2),
+        (["DIR"], "soon", 2),
+        (["DIR"], "-1", 2),
+    ],
+)
+def test_wrong_arguments_are_told(
+    host: HostPaths, words: list[str], idle: str, status: int
+) -> None:
+    named = [str(host.directory) if word == "DIR" else word for word in words]
+    done = subprocess.run(
+        [sys.executable, "-m", "praxist_zmq.service.registry", *named],
+        env={**os.environ, "PRAXIST_ZMQ_REGISTRY_IDLE_S": idle},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == status
+    assert b"wrong usage" in done.stderr
+
+
+def test_a_directory_that_others_may_enter_is_refused(host: HostPaths) -> None:
+    host.directory.chmod(0o755)
+    registry = RegistryProcess(host)
+    told = registry.start()
+    host.directory.chmod(0o700)
+    assert told["error"]["code"] == "unsafe_path"
+    assert registry.popen is not None
+    assert registry.popen.wait(10) == 73
+
+
+def test_damage_in_the_ledger_stops_the_start(registry: RegistryProcess) -> None:
+    registry.kill()
+    registry.start()  # a second record, so that damage to the first is not a torn tail
+    registry.kill()
+    segments = [p for p in registry.host.ledger.iterdir() if b"registry_opened" in p.read_bytes()]
+    segment = segments[0]
+    data = segment.read_bytes()
+    at = data.index(b"registry_opened")
+    segment.write_bytes(data[:at] + b"REGISTRY" + data[at + 8 :])
+    told = registry.start()
+    assert told["error"]["code"] == "ledger_damaged"
+    assert registry.popen is not None
+    assert registry.popen.wait(10) == 74
+
+
+def test_views_are_pushed_to_registered_brokers(
+    registry: RegistryProcess, asker: Asker, process: Callable[[], Process]
+) -> None:
+    broker = Connection(os.fspath(registry.host.registry_socket))
+    got: list[Any] = []
+
+    def receive() -> list[Any]:
+        got.extend(decode_claim_reply(body) for body in broker.receive())
+        return got
+
+    try:
+        asked = command(
+            RegisterRun(run=run_row("a", broker=process().identity), attempts=()), "register-1"
+        )
+        body = encode(ClaimRequestEnvelope(request_id="register-1", request=asked.request))
+        wait_until(lambda: broker.send(body), "the connection")
+        wait_until(lambda: any(e.request_id == "register-1" for e in receive()), "the answer")
+        asker.ask(RegisterRun(run=run_row("b", broker=process().identity), attempts=()))
+        wait_until(
+            lambda: any(e.request_id is None and len(e.reply.runs) == 2 for e in receive()),
+            "the pushed view",
+        )
+    finally:
+        broker.close()
