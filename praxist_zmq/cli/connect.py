@@ -6,6 +6,7 @@ Standard library only (the client itself needs zmq); the fast verbs import this 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -21,6 +22,12 @@ class Caller(Protocol):
 
     def call(self, request: Json, timeout_s: float | None = None) -> Json:
         """The reply to one request, resent until it is answered or the time is over."""
+        ...
+
+    def events(
+        self, after_sequence: int = 0, job: str | None = None, *, follow: bool = False
+    ) -> Iterator[Any]:
+        """Events after a ledger sequence; with `follow` without end."""
         ...
 
     def __enter__(self) -> Any: ...
@@ -45,10 +52,10 @@ class Refused(PraxistError):
 
 def connect(settings: Settings) -> Caller:
     """A client of the run meant. Raises no_run, ambiguous_run, no_scheduler and the like."""
+    run = find_run(settings.run_dir)
     from ..client import Client
 
-    client: Caller = Client(find_run(settings.run_dir))
-    return client
+    return Client(run, settings.timeout_s)
 
 
 def refusal(reply: Json) -> Refused:

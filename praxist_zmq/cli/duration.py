@@ -6,7 +6,7 @@ Standard library and click only.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,7 +35,13 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-class DurationType(click.ParamType):
+if TYPE_CHECKING:
+    _FloatType = click.ParamType[float]
+else:
+    _FloatType = click.ParamType  # generic only since click 8.2
+
+
+class DurationType(_FloatType):
     """A duration option; the value is seconds."""
 
     name = "duration"

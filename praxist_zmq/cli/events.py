@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from . import output
@@ -55,7 +53,7 @@ def _pages(client: Caller, job: str | None, printer: _Printer, timeout_s: float)
             return
 
 
-def _follow(client: Any, job: str | None, printer: _Printer) -> None:
+def _follow(client: Caller, job: str | None, printer: _Printer) -> None:
     for event in client.events(after_sequence=0, job=job, follow=True):
         printer.tell(event_fields(event))
 

@@ -52,6 +52,9 @@ def report_error(error: PraxistError, settings: Settings) -> int:
         document(error.document())
     else:
         talk(*error_lines(error))
+        if settings.verbose:
+            again = "may be sent again" if error.row.retryable else "not worth sending again"
+            talk(f"  code  {error.code}, exit {error.exit_code}, {again}")
     return error.exit_code
 
 

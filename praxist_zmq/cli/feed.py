@@ -53,8 +53,7 @@ class Feed:
 
     def _read(self) -> None:
         try:
-            client: Any = connect(self._settings)
-            with client:
+            with connect(self._settings) as client:
                 for event in client.events(after_sequence=self._after, follow=True):
                     if self._closing.is_set():
                         return

@@ -30,6 +30,7 @@ from .submission import AfterDashes, SubmissionOptions, submission_options
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     admission_timeout: float | None,
     max_wait: float | None,
     follow: bool,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
+from ..client.submission import wire_command, wire_environment, wire_text
 from . import output
 from .connect import ask, connect
 from .documents import submission_document
 from .settings import global_options, settings_of
-from .submission import (
-    OptionallyAfterDashes,
-    directory,
-    environment,
-    wire_text,
-    words_after_dashes,
-)
+from .submission import OptionallyAfterDashes, words_after_dashes
 from .verdict import submitted_lines
 from .waiting import now_s
 
@@ -43,9 +40,9 @@ def command(ctx: click.Context, job: str, peer: str | None, cwd: str | None) -> 
         "kind": "retry_job",
         "job": job,
         "peer": peer or None,
-        "command": [wire_text(word) for word in words] if words else None,
-        "cwd": directory(cwd) if cwd else None,
-        "environment": environment(),
+        "command": wire_command(map(os.fsencode, words)) if words else None,
+        "cwd": wire_text(os.fsencode(os.path.abspath(cwd)), "cwd") if cwd else None,
+        "environment": wire_environment(None),
     }
     with connect(settings) as client:
         answer = ask(client, request, settings.timeout_s)

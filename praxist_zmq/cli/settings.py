@@ -96,8 +96,11 @@ _GLOBAL: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("-o", "--output"),
         {"type": click.Choice(FORMATS), "help": "Form of the answer on stdout."},
     ),
-    "quiet": (("-q", "--quiet"), {"is_flag": True, "help": "Ids only; no talk on stderr."}),
-    "verbose": (("-v", "--verbose"), {"is_flag": True, "help": "Say more."}),
+    "quiet": (("-q", "--quiet"), {"is_flag": True, "help": "Ids only; little talk on stderr."}),
+    "verbose": (
+        ("-v", "--verbose"),
+        {"is_flag": True, "help": "Also say error codes and exit codes."},
+    ),
     "color": (
         ("--color",),
         {"type": click.Choice(("auto", "always", "never")), "help": "Colour on stdout."},

@@ -5,16 +5,21 @@ Without `--yes` nothing is sent but a dry run. Reports what was left, and exits 
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from ..errors import PraxistError
+from ..host.paths import RunPaths
+from ..host.spawn import wait_ended
+from ..service.owner import Owner, find_owner
 from . import output
 from .connect import Caller, ask, connect
 from .documents import head
 from .duration import DURATION_OR_ZERO
+from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
-from .verdict import Json, is_terminal_state
-from .waiting import changes, mono_s
+from .verdict import Json
+from .waiting import mono_s
 from .words import cut, safe, span
 
 AFTER_GRACE_S = 30.0
@@ -47,29 +52,27 @@ def command(ctx: click.Context, grace: float, dry_run: bool, yes: bool) -> int:
             "this ends every experiment of the run: say --yes, or --dry-run", ctx
         )
     settings = settings_of(ctx)
+    owner = None if dry_run else find_owner(RunPaths.of(find_run(settings.run_dir)))
     began_s = mono_s()
-    with connect(settings) as client:
-        request = {"kind": "stop_run", "grace_seconds": grace, "dry_run": dry_run}
-        reply = ask(client, request, settings.timeout_s)
-        _tell(settings, reply)
-        left = [] if dry_run else _wait(client, reply["ending"], began_s + grace + AFTER_GRACE_S)
+    try:
+        with connect(settings) as client:
+            request = {"kind": "stop_run", "grace_seconds": grace, "dry_run": dry_run}
+            reply = ask(client, request, settings.timeout_s)
+            _tell(settings, reply)
+            left = [] if owner is None else _wait(settings, client, owner, grace)
+    finally:
+        if owner is not None:
+            os.close(owner.pidfd)
     return _end(settings, reply, left, mono_s() - began_s)
 
 
-def _wait(client: Caller, names: list[str], until_s: float) -> list[str]:
-    """Wait until the jobs have ended; those that have not by then."""
-    left: list[str] = []
-    for name in names:
-        view: Json = ask(client, {"kind": "show_job", "job": name}, 10.0)["job"]
-        try:
-            for changed in changes(client, view, max(until_s, mono_s() + 0.1)):
-                view = changed
-        except PraxistError as error:
-            if error.code != "wait_timeout":
-                raise
-        if not is_terminal_state(view):
-            left.append(name)
-    return left
+def _wait(settings: Settings, client: Caller, owner: Owner, grace_s: float) -> list[str]:
+    """Wait for the scheduler's end, which follows the last experiment's; what is left by then."""
+    if wait_ended(owner.pidfd, grace_s + AFTER_GRACE_S):
+        return []
+    request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
+    jobs = ask(client, request, settings.timeout_s)["jobs"]
+    return [str(job["job"]) for job in jobs] + [f"scheduler (pid {owner.identity.pid})"]
 
 
 def _names(names: list[str]) -> str:
@@ -99,11 +102,11 @@ def _end(settings: Settings, reply: Json, left: list[str], took_s: float) -> int
         output.document({**head("stop"), **body, "left": left, "exit_code": exit_code})
         return exit_code
     if not reply["dry_run"]:
-        ended = len(reply["ending"]) - len(left)
+        ended = len(set(reply["ending"]) - set(left))
         if reply["ending"]:
             output.answer(f"running  {ended} of {len(reply['ending'])} gone in {span(took_s)}")
         if left:
             output.answer(f"left     {_names(left)}: still alive; see `praxist-zmq show JOB`")
         else:
-            output.answer("stopped  nothing of this run is left")
+            output.answer("stopped  nothing of this run is left; the scheduler has ended")
     return exit_code

@@ -13,8 +13,6 @@ from typing import Any
 
 import click
 
-from ..errors import PraxistError
-from ..protocol.os_text import WireText, to_wire
 from .connect import Caller, ask
 from .duration import DURATION
 from .settings import CallableT
@@ -116,48 +114,22 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def wire_text(text: str) -> WireText:
-    """A string of the operating system as it travels: UTF-8, else its bytes in base64."""
-    return to_wire(os.fsencode(text))
-
-
-def environment() -> dict[str, WireText]:
-    """The caller's environment, byte for byte. Raises `bad_command` for a name not in UTF-8."""
-    variables: dict[str, WireText] = {}
-    for name, value in os.environb.items():
-        try:
-            variables[name.decode("utf-8")] = to_wire(value)
-        except UnicodeDecodeError:
-            raise PraxistError(
-                "bad_command", f"the environment variable {name!r} is not named in UTF-8"
-            ) from None
-    return variables
-
-
-def directory(named: str | None) -> WireText:
-    """The absolute working directory. Raises `bad_directory` when this one is gone."""
-    try:
-        return wire_text(os.path.abspath(named) if named else os.getcwd())
-    except FileNotFoundError as error:
-        raise PraxistError("bad_directory", "the current directory was removed") from error
-
-
 def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json:
-    """The `submit_job` request."""
-    return {
-        "kind": "submit_job",
-        "peer": options.peer,
-        "tag": options.tag,
-        "command": [wire_text(word) for word in words],
-        "cwd": directory(options.cwd),
-        "environment": environment(),
-        "profile": options.profile,
-        "work_class": options.work_class,
-        "eta_seconds": options.eta,
-        "lease_id": options.lease,
-        "retry_terminal": options.retry_terminal,
-        "dry_run": options.dry_run,
-    }
+    """The `submit_job` request. Raises `bad_command`, `bad_directory` or `too_large`."""
+    from ..client.submission import submit_request
+
+    return submit_request(
+        peer=options.peer,
+        tag=options.tag,
+        command=[os.fsencode(word) for word in words],
+        cwd=None if options.cwd is None else os.fsencode(options.cwd),
+        profile=options.profile,
+        work_class=options.work_class,
+        eta_seconds=options.eta,
+        lease_id=options.lease,
+        retry_terminal=options.retry_terminal,
+        dry_run=options.dry_run,
+    )
 
 
 def submit(client: Caller, request: Json, timeout_s: float) -> Json:

@@ -15,7 +15,7 @@ from .submitting import Submitting
 @submission_options
 @global_options()
 @click.pass_context
-def command(ctx: click.Context, **typed: Any) -> int:
+def command(ctx: click.Context, /, **typed: Any) -> int:
     """Submit an experiment and return once it is on disk.
 
     \b

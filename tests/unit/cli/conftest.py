@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,11 +54,9 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> FakeScheduler:
-    """A fake scheduler in the place of the client's module."""
+    """A fake scheduler in the place of the client."""
     fake = FakeScheduler()
-    module = types.ModuleType("praxist_zmq.client")
-    module.Client = fake.client  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "praxist_zmq.client", module)
+    monkeypatch.setattr("praxist_zmq.client.Client", fake.client)
     monkeypatch.setattr("praxist_zmq.cli.launching.STARTS_AT_ONCE_S", 0.02)
     monkeypatch.setattr("praxist_zmq.cli.waiting._CLOCK.wall_ms", lambda: NOW_MS, raising=False)
     return fake

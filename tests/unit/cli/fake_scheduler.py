@@ -117,8 +117,8 @@ class FakeScheduler:
         """The successive views of one job."""
         self.history[views[0]["job"]] = list(views)
 
-    def client(self, run_dir: object) -> FakeClient:
-        """What `praxist_zmq.client.Client(run_dir)` gives."""
+    def client(self, run_dir: object, timeout_s: float) -> FakeClient:
+        """What `praxist_zmq.client.Client(run_dir, timeout_s)` gives."""
         if self.refuse_to_connect is not None:
             raise self.refuse_to_connect
         return FakeClient(self)
@@ -149,7 +149,7 @@ class FakeScheduler:
             return {"kind": "job", "job": views[0]}
         assert timeout_s is not None, "a fake scheduler would wait for ever"
         threading.Event().wait(timeout_s)
-        raise PraxistError("no_answer", "no change in time")
+        raise PraxistError("wait_timeout", "no change in time")
 
 
 class FakeClient:
@@ -171,7 +171,7 @@ class FakeClient:
         return self._scheduler.answer(request, timeout_s)
 
     def events(
-        self, after_sequence: int = 0, job: str | None = None, follow: bool = False
+        self, after_sequence: int = 0, job: str | None = None, *, follow: bool = False
     ) -> Iterator[Json]:
         """The scripted events; each moves its job one view on."""
         for event in self._scheduler.event_lines:

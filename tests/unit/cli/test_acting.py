@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -182,25 +183,40 @@ def _stopping(dry_run: bool) -> dict[str, object]:
     return {"kind": "stopping", "dry_run": dry_run, "rejected": ["j-2"], "ending": ["j-1"]}
 
 
-def test_stop_needs_yes_and_reports_what_is_left(scheduler: FakeScheduler, call: Call) -> None:
+class FakeOwner:
+    """A supervisor that ended, or did not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, ends: bool) -> None:
+        self.pidfd = os.open("/dev/null", os.O_RDONLY)
+        self.identity = types.SimpleNamespace(pid=4711)
+        monkeypatch.setattr("praxist_zmq.cli.stop.find_owner", lambda run: self)
+        monkeypatch.setattr("praxist_zmq.cli.stop.wait_ended", lambda pidfd, seconds: ends)
+
+
+def test_stop_needs_yes_and_reports_what_is_left(
+    scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scheduler.answers["stop_run"] = _stopping(True)
     assert call("stop", "--dry-run").out.splitlines()[1] == "queue    would reject 1 jobs  j-2"
+    FakeOwner(monkeypatch, ends=True)
     scheduler.answers["stop_run"] = _stopping(False)
-    scheduler.tell(view(**RUNNING), view(**FAILED))
     outcome = call("stop", "--yes", "--grace", "0")
     assert outcome.exit_code == 0
-    assert outcome.out.splitlines()[-1] == "stopped  nothing of this run is left"
+    assert outcome.out.splitlines()[-1].startswith("stopped  nothing of this run is left")
 
 
 def test_stop_with_a_survivor_is_one(
     scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("praxist_zmq.cli.stop.AFTER_GRACE_S", 0.1)
+    FakeOwner(monkeypatch, ends=False)
     scheduler.answers["stop_run"] = _stopping(False)
-    scheduler.tell(view(**RUNNING))
+    scheduler.answers["list_jobs"] = {
+        "kind": "jobs", "jobs": [view(**RUNNING)], "total": 1, "concurrency_limit": 1,
+        "counts": {},
+    }  # fmt: skip
     outcome = call("stop", "--yes", "--grace", "0", "--json")
     assert outcome.exit_code == 1
-    assert outcome.document["left"] == ["j-1"]
+    assert outcome.document["left"] == ["j-1", "scheduler (pid 4711)"]
 
 
 def test_sim_refuses_where_nothing_is_simulated(

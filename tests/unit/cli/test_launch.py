@@ -159,12 +159,22 @@ def test_the_request_carries_arguments_environment_and_directory_exactly(
     scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler.answers["submit_job"] = submitted(view())
-    odd = ["", "--", "a b", "q\"'", "line\nfeed", "naïve🙂", os.fsdecode(b"\xff\xfe"), "--tag"]
+    odd = [
+        "prog",
+        "",
+        "--",
+        "a b",
+        "q\"'",
+        "line\nfeed",
+        "naïve🙂",
+        os.fsdecode(b"\xff\xfe"),
+        "--tag",
+    ]
     monkeypatch.setenv("ODD", os.fsdecode(b"\x80x"))
     monkeypatch.setenv("PLAIN", "ü")
     call("submit", "--peer", "p1", "--tag", "t", "--eta", "1h30m", "--", *odd)
     (request,) = scheduler.requests
-    assert request["command"] == [*odd[:6], {"base64": "//4="}, "--tag"]
+    assert request["command"] == [*odd[:7], {"base64": "//4="}, "--tag"]
     assert request["environment"]["ODD"] == {"base64": "gHg="}
     assert request["environment"]["PLAIN"] == "ü"
     assert request["cwd"] == os.getcwd()
