@@ -6,17 +6,15 @@ Signals nobody but the process that is proved to hold the run's owner lock, thro
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
 
 import click
 
-from ..client import Client
 from ..errors import PraxistError
 from ..host.clock import SystemClock
 from ..host.paths import RunPaths
 from ..host.spawn import ask_to_end_by, wait_ended
 from ..service.owner import find_owner
+from .connect import Caller, ask, connect
 from .duration import DURATION
 from .output import answer, document
 from .run_selection import find_run
@@ -44,28 +42,25 @@ class _Patience:
         return min(most, max(self._ends_ms - self._clock.mono_ms(), 0) / 1000)
 
 
-def _running(client: Client, timeout_s: float) -> list[dict[str, Any]]:
-    reply = client.call(
-        {"kind": "list_jobs", "states": ["running"], "limit": 1000}, timeout_s=timeout_s
-    )
-    jobs: list[dict[str, Any]] = reply["jobs"]
-    return jobs
+def _running(client: Caller, timeout_s: float) -> list[str]:
+    request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
+    return [str(job["job"]) for job in ask(client, request, timeout_s)["jobs"]]
 
 
-def _still_running(run_dir: Path) -> list[str] | None:
+def _still_running(settings: Settings) -> list[str] | None:
     """The jobs that go on, by name; None when the broker does not answer."""
     try:
-        with Client(run_dir, timeout_s=ASK_BOUND_S) as client:
-            return [str(job["job"]) for job in _running(client, ASK_BOUND_S)]
+        with connect(settings) as client:
+            return _running(client, ASK_BOUND_S)
     except PraxistError:
         return None
 
 
-def _drain(run_dir: Path, patience: _Patience) -> None:
+def _drain(settings: Settings, patience: _Patience) -> None:
     """Hold admission, then wait until no job runs. Raises `wait_timeout`."""
-    with Client(run_dir) as client:
-        client.call({"kind": "hold_admission"}, timeout_s=10.0)
-        while jobs := _running(client, 10.0):
+    with connect(settings) as client:
+        ask(client, {"kind": "hold_admission"}, settings.timeout_s)
+        while jobs := _running(client, settings.timeout_s):
             left = patience.left_s(WATCH_S)
             if left <= 0:
                 raise PraxistError(
@@ -73,9 +68,9 @@ def _drain(run_dir: Path, patience: _Patience) -> None:
                     f"{len(jobs)} experiments still run; the scheduler is up and admits nothing",
                     ["run `down --drain` again, or `down` without waiting for them"],
                 )
-            watched = {"kind": "watch_job", "job": jobs[0]["job"], "until": "terminal"}
+            watched = {"kind": "watch_job", "job": jobs[0], "until": "terminal"}
             try:
-                client.call(watched, timeout_s=left)
+                ask(client, watched, left)
             except PraxistError as error:
                 if error.code not in ("no_answer", "wait_timeout"):
                     raise
@@ -102,8 +97,8 @@ def command(ctx: click.Context, drain: bool, timeout: float | None) -> int:
         return 0
     try:
         if drain:
-            _drain(run.run_dir, patience)
-        jobs = _still_running(run.run_dir)
+            _drain(settings, patience)
+        jobs = _still_running(settings)
         ask_to_end_by(owner.pidfd)
         if not wait_ended(owner.pidfd, patience.left_s(END_BOUND_S)):
             raise PraxistError(
