@@ -111,6 +111,7 @@ class ClaimMachine:
         self._granted: OrderedDict[tuple[ProcessIdentity, str], None] = OrderedDict()
         self._pushed_version = self.state.version
         self._orphans_may_exist = True
+        self._recorded = 0
 
     # -- the machine's contract ------------------------------------------------------------
 
@@ -150,6 +151,7 @@ class ClaimMachine:
     def apply(self, event: Any, sequence: int) -> None:
         """Fold one event. Raises `ledger_damaged` for one that cannot follow the state."""
         self.state.apply(event, sequence)
+        self._recorded += 1
         match event:
             case RunRegistered():
                 self._orphan_due_ms.pop(event.run.run_key, None)
@@ -159,6 +161,11 @@ class ClaimMachine:
             case ClaimReleased():
                 self._absent.discard((event.run_key, event.attempt))
                 self._disowned.discard((event.run_key, event.attempt))
+
+    @property
+    def recorded(self) -> int:
+        """How many events were folded since this machine was made."""
+        return self._recorded
 
     def wake_at_ms(self) -> int | None:
         """When the next unbound row of an unregistered run may end."""

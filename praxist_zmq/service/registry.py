@@ -29,7 +29,7 @@ from ..core.claim import (
 )
 from ..core.claim_invariants import state_violations
 from ..core.claim_state import Watch
-from ..core.decision import Decision, Send, Stamp
+from ..core.decision import Send, Stamp
 from ..errors import PraxistError
 from ..host.clock import Clock, SystemClock
 from ..host.identity import boot_id, identity_of
@@ -49,6 +49,7 @@ from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming
 from ..transport.poller import Poller
 from .service_log import configure_log
+from .step import Step
 
 IDLE_EXIT_S = 5.0
 IDLE_EXIT_S_MAX = 86_400.0
@@ -68,6 +69,7 @@ class RegistryService:
         self._idle_exit_ms = int(idle_exit_s * 1000)
         self._ledger = Ledger.open(host.ledger, PROGRAM, LEDGER_OWNER, boot_id())
         self._machine = recovered(self._ledger)
+        self._step = Step(self._machine, self._ledger, self._send, refusal)
         self._poller = Poller()
         self._watch: ProcessWatch[Watch] = ProcessWatch(
             self._poller.register, self._poller.unregister
@@ -126,24 +128,15 @@ class RegistryService:
     # -- one turn --------------------------------------------------------------------------
 
     def _turn(self, messages: Sequence[Incoming]) -> None:
-        """Facts, then messages; all events with one sync; then everything that is to be sent."""
+        """Facts before messages: a dead broker must not keep its successor out."""
         stamp = Stamp(at_ms=self._clock.wall_ms(), mono_ms=self._clock.mono_ms())
         facts, self._facts = self._facts, []
-        commands = [*facts, *(c for c in map(self._command, messages) if c is not None)]
-        decisions = [self._machine.decide(command, stamp) for command in commands]
-        decisions.append(self._machine.settle(stamp))
-        self._commit(decisions)
-        for decision in decisions:
-            for send in decision.outbox:
-                self._send(send)
+        self._step.turn(
+            [*facts, *(c for c in map(self._command, messages) if c is not None)], stamp
+        )
         if self._machine.state.version != self._watched_version:
             self._watched_version = self._machine.state.version
             self._note_gone(self._watch.update(self._machine.state.watches))
-
-    def _commit(self, decisions: Sequence[Decision]) -> None:
-        events = [encode(event) for decision in decisions for event in decision.events]
-        if events:
-            self._ledger.commit(events)
 
     def _command(self, message: Incoming) -> ClaimCommand | None:
         try:
@@ -151,7 +144,7 @@ class RegistryService:
         except PraxistError as error:
             reply = Denied(code=error.code, detail=error.detail)
             request_id = peek_request_id(message.body)
-            self._send(Send("broker", reply, message.routing_id, request_id))
+            self._send([Send("broker", reply, message.routing_id, request_id)])
             return None
         return ClaimCommand(
             address=message.routing_id,
@@ -161,14 +154,15 @@ class RegistryService:
             pid=message.pid,
         )
 
-    def _send(self, send: Send) -> None:
+    def _send(self, outbox: list[Send]) -> None:
         """A peer that is gone or does not read loses the message, and asks or registers again."""
         if self._door is None:
             return
-        reply: Any = send.message
-        body = encode(ClaimReplyEnvelope(request_id=send.request_id, reply=reply))
-        if not self._door.send(send.address, body):
-            _log.info("a broker was not there for its %s", reply.kind)
+        for send in outbox:
+            reply: Any = send.message
+            body = encode(ClaimReplyEnvelope(request_id=send.request_id, reply=reply))
+            if not self._door.send(send.address, body):
+                _log.info("a broker was not there for its %s", reply.kind)
 
     def _note_gone(self, gone: Sequence[Watch]) -> None:
         brokers = tuple(watch for watch in gone if watch.attempt is None)
@@ -199,6 +193,14 @@ class RegistryService:
         if self._machine.idle:
             due.append(self._idle_exit_ms - self._idle_ms())
         return max(0, min(due)) if due else None
+
+
+def refusal(command: Any) -> Send | None:
+    """The answer to a request that a fault of ours made undecidable; facts have no sender."""
+    if not isinstance(command, ClaimCommand):
+        return None
+    reply = Denied(code="internal", detail="a fault of ours; the registry's log says more")
+    return Send("broker", reply, command.address, command.request_id)
 
 
 def recovered(ledger: Ledger) -> ClaimMachine:
