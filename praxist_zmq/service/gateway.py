@@ -13,13 +13,15 @@ message: channel `requests`, triples (routing id, `uid:pid`, body). From the bro
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 
 from ..host.clock import SystemClock
 from ..host.resource_limits import cap_memory, raise_open_files
+from ..host.signal_pipe import SignalPipe
 from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming, refusal_body
 from ..transport.link import LinkClient
-from ..transport.poller import Poller
+from ..transport.poller import Item, Poller
 from ..transport.publication import Publisher
 from .child_config import ChildConfig, report_ready, serve_child, supervisor_gone
 
@@ -39,13 +41,13 @@ class Gateway:
         self.refused_restarting = 0
         self.malformed_batches = 0
 
-    def turn(self) -> None:
-        """Everything that waits, once, in both directions. Never blocks."""
-        if self._link.connected_again():
-            self._tell_to_ask_again()
-        self._pass_out()
-        requests = self._door.drain()
-        if requests:
+    def turn(self, ready: Set[Item]) -> None:
+        """Everything that waits at what is ready, in both directions. Never blocks."""
+        if self._link in ready:
+            if self._link.connected_again():
+                self._tell_to_ask_again()
+            self._pass_out()
+        if self._door in ready and (requests := self._door.drain()):
             self._pass_in(requests)
 
     def _tell_to_ask_again(self) -> None:
@@ -98,7 +100,8 @@ class Gateway:
 
 
 def serve(config: ChildConfig) -> int:
-    """Serve until the supervisor is gone. Returns the exit status."""
+    """Serve until told to end, or the supervisor is gone. Returns the exit status."""
+    signals = SignalPipe()
     descriptors = raise_open_files()
     cap_memory(MEMORY_MAX)
     door = FrontDoor(config.front, mono_ms=SystemClock().mono_ms)
@@ -106,13 +109,16 @@ def serve(config: ChildConfig) -> int:
     link = LinkClient(config.core, config.secret_bytes)
     gateway = Gateway(door, publisher, link)
     poller = Poller()
-    for item in (door, link, STDIN):
+    for item in (door, link, signals, STDIN):
         poller.register(item)
     report_ready(config, descriptors=descriptors)
     while True:
-        if STDIN in poller.wait(None) and supervisor_gone(STDIN):
+        ready = poller.wait(None)
+        if STDIN in ready and supervisor_gone(STDIN):
             break
-        gateway.turn()
+        if signals in ready and "end" in signals.drain():
+            break
+        gateway.turn(ready)
     logging.getLogger(__name__).info("ends in order: %s", gateway.counters())
     for part in (link, door, publisher):
         part.close()

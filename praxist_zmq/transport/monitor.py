@@ -35,11 +35,8 @@ class ConnectionMonitor:
 
     def update(self) -> None:
         """Take in everything that happened since the last call; never blocks."""
-        while True:
-            try:
-                event = int(recv_monitor_message(self.socket, zmq.NOBLOCK)["event"])
-            except zmq.Again:
-                return
+        while int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            event = int(recv_monitor_message(self.socket, zmq.NOBLOCK)["event"])
             if event & _MADE:
                 self.connected = True
                 self.made += 1

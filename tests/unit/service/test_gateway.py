@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import threading
 from collections.abc import Iterator
@@ -45,11 +46,16 @@ def test_a_request_passes_with_its_senders_credentials(place: Site) -> None:
     assert broker.users == [f"{os.geteuid()}:{os.getpid()}".encode()]
 
 
-def test_the_sockets_are_private_and_removed_in_order(place: Site) -> None:
-    place.start_gateway()
+@pytest.mark.parametrize("told", ["end of file", "signal"])
+def test_the_sockets_are_private_and_removed_in_order(place: Site, told: str) -> None:
+    pid = place.start_gateway()
     for path in (place.front, place.events):
         assert stat.S_IMODE(os.lstat(path).st_mode) == 0o600
-    assert place.end_gateway() == 0
+    if told == "signal":
+        os.kill(pid, signal.SIGTERM)
+        assert place.gateway.wait(10) == 0
+    else:
+        assert place.end_gateway() == 0
     assert not place.front.exists()
     assert not place.events.exists()
 
