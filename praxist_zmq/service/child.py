@@ -58,7 +58,7 @@ class Child:
 
     def start(self, first_line: bytes, now_ms: int) -> None:
         """Spawn it. Raises `start_failed`, `unsafe_path`, `path_unusable`."""
-        output = open_log(self.log)
+        output = self._open_log()
         try:
             self.pid, self._stdin, self.messages = spawn_child(self.command, first_line, output)
         finally:
@@ -68,6 +68,14 @@ class Child:
         self._heard.clear()
         self.started_ms = self.silent_since_ms = now_ms
         self.starts += 1
+
+    def _open_log(self) -> int:
+        """Also after somebody has cleaned up `log/` under a living run."""
+        try:
+            self.log.parent.mkdir(mode=0o700, exist_ok=True)
+            return open_log(self.log)
+        except OSError as error:
+            raise PraxistError("path_unusable", f"{self.log}: {error.strerror}") from error
 
     def listen(self, now_ms: int) -> Said:
         """Read what it said. Never blocks; closes the descriptor at its end."""
