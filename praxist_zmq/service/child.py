@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ERRORS, PraxistError
-from ..host.spawn import Exit, spawn_child
+from ..host.spawn import Exit, ask_to_end, spawn_child
 from .restart import is_permanent
 from .service_log import find_fatal, open_log, tail
 
@@ -112,6 +112,14 @@ class Child:
         self.ready = True
         self.unready_ends = 0
         return "ready"
+
+    def ask_to_end(self) -> None:
+        """SIGTERM, and the end of its stdin: whichever it listens to first."""
+        assert self.pid is not None, "only a living child is asked"
+        ask_to_end(self.pid)
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
 
     def ended(self) -> int:
         """Close what belonged to the process that was just reaped; its pid."""

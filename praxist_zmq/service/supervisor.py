@@ -311,7 +311,7 @@ class Supervisor:
         notify("STOPPING=1", "STATUS=ending")
 
     def _advance_end(self) -> None:
-        """One child after the other: SIGTERM, a bound, SIGKILL; all at once when hurried."""
+        """One child after the other: asked, a bound, SIGKILL; all at once when hurried."""
         if self._phase != "ending":
             return
         now = self._clock.mono_ms()
@@ -326,7 +326,7 @@ class Supervisor:
                 self._asked_at_ms = None
             elif self._asked_at_ms is None:
                 self._asked_at_ms = now
-                spawn.ask_to_end(first.pid)
+                first.ask_to_end()
                 return
             elif now - self._asked_at_ms >= END_BOUND_MS:
                 _log.error("%s did not end in time and is killed", first.name)

@@ -61,8 +61,8 @@ def serve_link(config: ChildConfig, control: Path, name: str) -> None:
 
 def main() -> None:
     """Behaviour: `exit`: status to end with before it is ready; `times`: only so often;
-    `fatal`: code to name then; `silent`: never ready; `progress`: texts first; `deaf`: ignores
-    SIGTERM; `exit_after_ready`: status to end with after that; `link`: serve the
+    `fatal`: code to name then; `silent`: never ready; `progress`: texts first; `deaf`: ends
+    neither by SIGTERM nor with its stdin; `ignores_term`: only with its stdin; `exit_after_ready`: status to end with after that; `link`: serve the
     broker's link and note the process lists that arrive; `orphan`: start a program that outlives
     it, and note its pid."""
     name, control = sys.argv[1], Path(sys.argv[2])
@@ -79,7 +79,8 @@ def main() -> None:
         note(control, name, "term")
         os._exit(0)
 
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour.get("deaf") else ended)
+    ignores_term = behaviour.get("deaf") or behaviour.get("ignores_term")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if ignores_term else ended)
     if behaviour.get("orphan"):
         orphan = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True)
         note(control, name, f"orphan {orphan.pid}")
@@ -100,6 +101,8 @@ def main() -> None:
     while os.read(0, 4096):
         continue
     note(control, name, "eof")
+    while behaviour.get("deaf"):
+        signal.pause()
 
 
 if __name__ == "__main__":

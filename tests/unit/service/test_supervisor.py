@@ -275,6 +275,16 @@ def test_a_deaf_child_is_killed_after_the_bound(fake: FakeRun) -> None:
     assert fake.notes("broker")[-1] == "term"
 
 
+def test_a_child_that_only_watches_its_stdin_ends_in_order_too(fake: FakeRun) -> None:
+    fake.behave("launcher", ignores_term=True)
+    process = fake.up()
+    fake.ready(process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=8)
+    assert process.returncode == 0
+    assert fake.notes("launcher")[-1] == "eof"
+
+
 def test_the_broker_is_told_every_list_and_again_after_its_own_restart(fake: FakeRun) -> None:
     fake.behave("broker", link=True)
     process = fake.up()
