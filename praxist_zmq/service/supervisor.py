@@ -223,7 +223,8 @@ class Supervisor:
         child.listen(self._clock.mono_ms())
         self._stop_polling(child)
         child.ended()
-        _log.warning("%s ended: %s", child.name, how, extra={"fields": {"child_pid": pid}})
+        level = logging.INFO if self._phase == "ending" else logging.WARNING
+        _log.log(level, "%s ended: %s", child.name, how, extra={"fields": {"child_pid": pid}})
         if self._phase == "ending":
             return
         self._tell_processes()

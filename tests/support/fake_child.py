@@ -60,11 +60,14 @@ def serve_link(config: ChildConfig, control: Path, name: str) -> None:
 
 
 def main() -> None:
-    """Behaviour: `exit`: status to end with before it is ready; `times`: only so often;
-    `fatal`: code to name then; `silent`: never ready; `progress`: texts first; `deaf`: ends
-    neither by SIGTERM nor with its stdin; `ignores_term`: only with its stdin; `exit_after_ready`: status to end with after that; `link`: serve the
-    broker's link and note the process lists that arrive; `orphan`: start a program that outlives
-    it, and note its pid."""
+    """Read the behaviour and follow it. Keys:
+
+    `exit`: status to end with before it is ready; `exit_after_ready`: after that;
+    `times`: only in so many starts; `fatal`: the code to name then; `silent`: never ready;
+    `progress`: texts first; `ignores_term`: ends only with its stdin; `deaf`: not even then;
+    `link`: serve the broker's link and note the process lists that arrive;
+    `orphan`: start a program that outlives it, and note its pid.
+    """
     name, control = sys.argv[1], Path(sys.argv[2])
     behaviour_file = control / f"{name}.json"
     behaviour = json.loads(behaviour_file.read_text()) if behaviour_file.exists() else {}
