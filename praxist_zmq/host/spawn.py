@@ -182,9 +182,11 @@ class Detached:
 
 
 def detach() -> Detached | int:
-    """Fork a process in its own session with stdio on /dev/null.
+    """Fork a process in its own session with stdio on /dev/null and nothing else open.
 
-    Returns `Detached` to the caller, and the write end for its report to the new process.
+    A descriptor of the caller's that stayed open (a pipe that somebody reads to its end) would
+    make that somebody wait for the whole run. Returns `Detached` to the caller, and the write end
+    for its report to the new process.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -197,8 +199,8 @@ def detach() -> Detached | int:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
-    if null > 2:
-        os.close(null)
+    os.closerange(3, write_end)
+    os.closerange(write_end + 1, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
     return write_end
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ERRORS, PraxistError
-from ..host.spawn import Exit, spawn_child
+from ..host.spawn import Exit, ask_to_end, spawn_child
 from .restart import is_permanent
 from .service_log import find_fatal, open_log, tail
 
@@ -58,7 +58,7 @@ class Child:
 
     def start(self, first_line: bytes, now_ms: int) -> None:
         """Spawn it. Raises `start_failed`, `unsafe_path`, `path_unusable`."""
-        output = open_log(self.log)
+        output = self._open_log()
         try:
             self.pid, self._stdin, self.messages = spawn_child(self.command, first_line, output)
         finally:
@@ -68,6 +68,14 @@ class Child:
         self._heard.clear()
         self.started_ms = self.silent_since_ms = now_ms
         self.starts += 1
+
+    def _open_log(self) -> int:
+        """Also after somebody has cleaned up `log/` under a living run."""
+        try:
+            self.log.parent.mkdir(mode=0o700, exist_ok=True)
+            return open_log(self.log)
+        except OSError as error:
+            raise PraxistError("path_unusable", f"{self.log}: {error.strerror}") from error
 
     def listen(self, now_ms: int) -> Said:
         """Read what it said. Never blocks; closes the descriptor at its end."""
@@ -104,6 +112,14 @@ class Child:
         self.ready = True
         self.unready_ends = 0
         return "ready"
+
+    def ask_to_end(self) -> None:
+        """SIGTERM, and the end of its stdin: whichever it listens to first."""
+        assert self.pid is not None, "only a living child is asked"
+        ask_to_end(self.pid)
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
 
     def ended(self) -> int:
         """Close what belonged to the process that was just reaped; its pid."""

@@ -223,7 +223,8 @@ class Supervisor:
         child.listen(self._clock.mono_ms())
         self._stop_polling(child)
         child.ended()
-        _log.warning("%s ended: %s", child.name, how, extra={"fields": {"child_pid": pid}})
+        level = logging.INFO if self._phase == "ending" else logging.WARNING
+        _log.log(level, "%s ended: %s", child.name, how, extra={"fields": {"child_pid": pid}})
         if self._phase == "ending":
             return
         self._tell_processes()
@@ -311,7 +312,7 @@ class Supervisor:
         notify("STOPPING=1", "STATUS=ending")
 
     def _advance_end(self) -> None:
-        """One child after the other: SIGTERM, a bound, SIGKILL; all at once when hurried."""
+        """One child after the other: asked, a bound, SIGKILL; all at once when hurried."""
         if self._phase != "ending":
             return
         now = self._clock.mono_ms()
@@ -326,7 +327,7 @@ class Supervisor:
                 self._asked_at_ms = None
             elif self._asked_at_ms is None:
                 self._asked_at_ms = now
-                spawn.ask_to_end(first.pid)
+                first.ask_to_end()
                 return
             elif now - self._asked_at_ms >= END_BOUND_MS:
                 _log.error("%s did not end in time and is killed", first.name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.codec import decode
 from praxist_zmq.protocol.reports import ProcessesSeen
 from praxist_zmq.service.child_config import (
+    ChildConfig,
     read_child_config,
     report_fatal,
     report_progress,
@@ -25,8 +27,6 @@ from praxist_zmq.service.child_config import (
     supervisor_gone,
 )
 from praxist_zmq.service.service_log import configure_log
-from praxist_zmq.transport.link import LinkServer
-from praxist_zmq.transport.poller import Poller
 
 
 def note(control: Path, name: str, text: str) -> None:
@@ -42,11 +42,32 @@ def starts_so_far(control: Path, name: str) -> int:
     return log.read_text().count("start ") if log.exists() else 0
 
 
+def serve_link(config: ChildConfig, control: Path, name: str) -> None:
+    """Note what arrives on the broker's link until the supervisor is gone."""
+    # Imported here: the other fakes start faster without ZeroMQ.
+    from praxist_zmq.transport.link import LinkServer
+    from praxist_zmq.transport.poller import Poller
+
+    server, poller = LinkServer(config.core, config.secret_bytes), Poller()
+    poller.register(0)
+    poller.register(server)
+    while not supervisor_gone():
+        poller.wait(None)
+        for message in server.drain():
+            seen = decode(ProcessesSeen, message.parts[0])
+            names = ",".join(f"{row[0]}:{row[1]}:{row[3]}" for row in seen.processes)
+            note(control, name, f"{message.channel.decode()} {names}")
+
+
 def main() -> None:
-    """Behaviour: `exit`: status to end with before it is ready; `times`: only so often;
-    `fatal`: code to name then; `silent`: never ready; `progress`: texts first; `deaf`: ignores
-    SIGTERM; `exit_after_ready`: status to end with after that; `link`: serve the
-    broker's link and note the process lists that arrive."""
+    """Read the behaviour and follow it. Keys:
+
+    `exit`: status to end with before it is ready; `exit_after_ready`: after that;
+    `times`: only in so many starts; `fatal`: the code to name then; `silent`: never ready;
+    `progress`: texts first; `ignores_term`: ends only with its stdin; `deaf`: not even then;
+    `link`: serve the broker's link and note the process lists that arrive;
+    `orphan`: start a program that outlives it, and note its pid.
+    """
     name, control = sys.argv[1], Path(sys.argv[2])
     behaviour_file = control / f"{name}.json"
     behaviour = json.loads(behaviour_file.read_text()) if behaviour_file.exists() else {}
@@ -61,7 +82,11 @@ def main() -> None:
         note(control, name, "term")
         os._exit(0)
 
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour.get("deaf") else ended)
+    ignores_term = behaviour.get("deaf") or behaviour.get("ignores_term")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if ignores_term else ended)
+    if behaviour.get("orphan"):
+        orphan = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True)
+        note(control, name, f"orphan {orphan.pid}")
     for text in behaviour.get("progress", []):
         report_progress(config, text)
     if active and "exit" in behaviour:
@@ -74,18 +99,13 @@ def main() -> None:
         if "fatal" in behaviour:
             report_fatal(config, PraxistError(behaviour["fatal"], "the fake says so"))
         os._exit(behaviour["exit_after_ready"])
-    server = LinkServer(config.core, config.secret_bytes) if behaviour.get("link") else None
-    poller = Poller()
-    for item in (0, server):
-        if item is not None:
-            poller.register(item)
-    while not supervisor_gone():
-        poller.wait(None)
-        for message in server.drain() if server else []:
-            seen = decode(ProcessesSeen, message.parts[0])
-            names = ",".join(f"{row[0]}:{row[1]}:{row[3]}" for row in seen.processes)
-            note(control, name, f"{message.channel.decode()} {names}")
+    if behaviour.get("link"):
+        serve_link(config, control, name)
+    while os.read(0, 4096):
+        continue
     note(control, name, "eof")
+    while behaviour.get("deaf"):
+        signal.pause()
 
 
 if __name__ == "__main__":

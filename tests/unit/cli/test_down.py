@@ -107,7 +107,15 @@ def test_drain_holds_admission_and_waits_for_each(
     client = with_jobs(monkeypatch, "j-1", "j-2")
     output, error = call(run, "--drain")
     assert (output, error) == ("down run  no experiment runs\n", None)
-    assert client.asked == ["hold_admission", "list_jobs", "watch_job", "list_jobs", "watch_job", "list_jobs", "list_jobs"]
+    assert client.asked == [
+        "hold_admission",
+        "list_jobs",
+        "watch_job",
+        "list_jobs",
+        "watch_job",
+        "list_jobs",
+        "list_jobs",
+    ]
     assert holder.wait(10) == -15
 
 

@@ -275,6 +275,16 @@ def test_a_deaf_child_is_killed_after_the_bound(fake: FakeRun) -> None:
     assert fake.notes("broker")[-1] == "term"
 
 
+def test_a_child_that_only_watches_its_stdin_ends_in_order_too(fake: FakeRun) -> None:
+    fake.behave("launcher", ignores_term=True)
+    process = fake.up()
+    fake.ready(process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=8)
+    assert process.returncode == 0
+    assert fake.notes("launcher")[-1] == "eof"
+
+
 def test_the_broker_is_told_every_list_and_again_after_its_own_restart(fake: FakeRun) -> None:
     fake.behave("broker", link=True)
     process = fake.up()
@@ -293,6 +303,92 @@ def test_the_broker_is_told_every_list_and_again_after_its_own_restart(fake: Fak
     wait_until(lambda: len(fake.pids("broker")) == 2, "the broker is started again")
     wait_until(lambda: last("broker", 1) in fake.notes("broker")[-1], "the new broker is told")
     assert last("gateway", 1) in fake.notes("broker")[-1]
+
+
+def test_an_orphan_of_a_dead_child_lives_on_below_the_supervisor_and_is_reaped(
+    fake: FakeRun,
+) -> None:
+    fake.behave("launcher", orphan=True)
+    process = fake.up()
+    fake.ready(process)
+    orphan = int(next(line for line in fake.notes("launcher") if "orphan" in line).split()[1])
+    try:
+        fake.behave("launcher")
+        os.kill(fake.pids("launcher")[0], signal.SIGKILL)
+        wait_until(lambda: len(fake.pids("launcher")) == 2, "the launcher is started again")
+        stat = read_stat(orphan)
+        assert stat is not None
+        assert stat.parent == process.pid
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+    wait_until(lambda: read_stat(orphan) is None, "the orphan is reaped")
+
+
+def test_restarts_leave_no_descriptor_and_no_zombie_behind(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    folder = f"/proc/{process.pid}/fd"
+    before = len(os.listdir(folder))
+    for number in range(4):
+        os.kill(fake.pids("sampler")[-1], signal.SIGKILL)
+        wait_until(lambda n=number: len(fake.pids("sampler")) == n + 2, "started again")
+    wait_until(lambda: len(os.listdir(folder)) == before, "as many descriptors as before")
+    assert all(read_stat(pid) is None for pid in fake.pids("sampler")[:-1])
+
+
+def test_a_log_folder_that_was_cleaned_up_is_made_again(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    shutil.rmtree(fake.run.service_logs)
+    os.kill(fake.pids("sampler")[0], signal.SIGKILL)
+    wait_until(lambda: len(fake.pids("sampler")) == 2, "the sampler is started again")
+    wait_until((fake.run.service_logs / "sampler.log").exists, "its log is there")
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize("name", ["owner.lock", "log/supervisor.log", "log/broker.log"])
+@pytest.mark.parametrize("what", ["fifo", "link", "directory"])
+def test_what_stands_in_the_place_of_a_file_is_refused(fake: FakeRun, name: str, what: str) -> None:
+    path = fake.run.scheduler / name
+    path.parent.mkdir(parents=True, mode=0o700)
+    fake.run.scheduler.chmod(0o700)
+    target = fake.control / "target"
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "link":
+        path.symlink_to(target)
+    else:
+        path.mkdir()
+    process = fake.up()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 73, errors
+    assert errors.startswith("unsafe_path ")
+    assert str(path) in errors
+    assert not target.exists()
+    assert not fake.notes("broker")
+
+
+def test_a_detached_start_keeps_no_pipe_of_its_caller_open(fake: FakeRun) -> None:
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, True)
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            str(ROOT / "tests/support/fake_up.py"),
+            str(fake.run.run_dir),
+            str(fake.control),
+            "detach",
+        ],
+        env=fake.environment,
+        stdout=write_end,
+        stderr=write_end,
+        pass_fds=[write_end],
+    )
+    fake.started.append(process)  # type: ignore[arg-type]
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        assert pipe.read().startswith("ready "), "end of file comes although the run goes on"
+    assert fake.living()
 
 
 def test_survives_a_reader_that_went_away(fake: FakeRun) -> None:
