@@ -50,7 +50,8 @@ class Teller:
             case "settle":
                 self.world.settle()
             case "deliver":
-                self.world.deliver()
+                for _ in range(int(names[0])):
+                    self.world.deliver()
             case "finish":
                 assert self.world.finish_one(int(names[0])), "nothing runs"
                 self.world.settle()
