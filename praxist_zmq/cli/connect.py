@@ -40,7 +40,7 @@ class Caller(Protocol):
     ) -> None: ...
 
 
-class Refused(PraxistError):
+class RefusedByScheduler(PraxistError):
     """A refusal of the broker, with the job it is about."""
 
     def __init__(self, code: str, detail: str, help: list[str], job: Json | None) -> None:
@@ -58,11 +58,11 @@ def connect(settings: Settings) -> Caller:
     return Client(run, settings.timeout_s)
 
 
-def refusal(reply: Json) -> Refused:
+def refusal(reply: Json) -> RefusedByScheduler:
     """A refusal reply as an error."""
     helps = [str(line) for line in reply.get("help") or []]
     job = reply.get("job")
-    return Refused(
+    return RefusedByScheduler(
         str(reply.get("code")),
         str(reply.get("detail", "")),
         helps,
@@ -71,7 +71,7 @@ def refusal(reply: Json) -> Refused:
 
 
 def ask(client: Caller, request: Json, timeout_s: float | None) -> Json:
-    """The reply to one request. Raises the refusal as `Refused`."""
+    """The reply to one request. Raises the refusal as `RefusedByScheduler`."""
     reply = client.call(request, timeout_s=timeout_s)
     if reply.get("kind") == "refusal":
         raise refusal(reply)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import PraxistError
+from ..errors import ERRORS, PraxistError
 from .failure import error_lines, verdict_word
 from .words import (
     LINE_COLUMNS,
@@ -43,8 +43,9 @@ def exit_of(job: Json) -> tuple[int, str]:
             return 128 + int(job["signal"]), "job"
         return int(job.get("exit_code") or 1), "job"
     if state == "drained_unknown":
-        return 79, "scheduler"
-    return 65, "scheduler"
+        return ERRORS["outcome_unknown"].exit_code, "scheduler"
+    row = ERRORS.get(job.get("reject_code") or "cancelled")
+    return row.exit_code if row is not None else 65, "scheduler"
 
 
 def ending(job: Json) -> str:

@@ -69,6 +69,7 @@ class JobInfo:
     lease_id: str | None
     blockers: tuple[BlockerInfo, ...]
     queue_blocked_reason: str | None
+    reject_code: str | None
     failure_category: str | None
     failure_signature: str | None
     log_path: str | None

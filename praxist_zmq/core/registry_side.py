@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..protocol import claims
 from ..protocol import events as ev
 from ..protocol.claims import Envelope
-from ..protocol.orders import AbandonAttempt, ReleaseAttempt, SpawnAttempt
+from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, SpawnAttempt
 from . import credentials
 from .admission import concurrency_limit
 from .commands import RegistrySaid
@@ -181,8 +181,9 @@ def spawn(turn: Turn, job: Job, attempt: Attempt) -> None:
     environment = credentials.restore_environment(stored, secrets)
     command = credentials.restore_command(job.command, secrets)
     if environment is None or command is None:
-        # The secrets went while the registry was asked: the attempt is withdrawn unrun.
-        turn.order(AbandonAttempt(attempt=attempt.attempt))
+        # The secrets went while the registry was asked. The launcher finds no trace of the attempt
+        # and says that it never ran; so it is withdrawn.
+        turn.order(AdoptAttempt(attempt=attempt.attempt, shim=None, leader=None))
         return
     uuids = ",".join(attempt.device_uuids)
     run_dir = turn.soft.run_dir

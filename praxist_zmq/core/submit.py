@@ -26,6 +26,9 @@ from .state import Job
 from .turn import Refused, Turn, refusal_of
 from .views import Viewer
 
+INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
+"""Differ between two submissions of the same request: not part of what is compared."""
+
 ProfileSource = Literal["named", "default", "stored"]
 
 
@@ -204,14 +207,14 @@ def _duplicate(
 
 
 def _same_environment(turn: Turn, job: Job, wish: _Wish) -> bool:
-    """Whether the environments agree, apart from the lease variable."""
+    """Whether the environments agree, apart from the lease and what a shell keeps for itself."""
     if job.environment_id == wish.prepared.environment_id:
         return True
     recorded = turn.state.environments.get(job.environment_id)
     if recorded is None:
         return False
-    left = {k: v for k, v in recorded.variables.items() if k != credentials.LEASE_VARIABLE}
-    right = {k: v for k, v in wish.prepared.stored.items() if k != credentials.LEASE_VARIABLE}
+    left = {k: v for k, v in recorded.variables.items() if k not in INCIDENTAL_VARIABLES}
+    right = {k: v for k, v in wish.prepared.stored.items() if k not in INCIDENTAL_VARIABLES}
     return left == right
 
 

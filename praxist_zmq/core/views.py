@@ -75,6 +75,7 @@ class Viewer:
             lease_id=job.lease_id,
             blockers=blockers,
             queue_blocked_reason=coarse_reason(blockers),
+            reject_code=job.reject_code,
             failure_category=job.failure_category,
             failure_signature=job.failure_signature or job.reject_detail,
             log_path=self.log_path(shown_attempt),

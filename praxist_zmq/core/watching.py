@@ -21,6 +21,10 @@ def watch(turn: Turn, command: ClientRequest, request: req.WatchJob) -> JobReply
         return JobReply(job=Viewer(turn.state, turn.soft).job(job))
     soft = turn.soft
     waiting = soft.watchers.setdefault(job.job, {})
+    # A client waits for a job once: a newer wait of the same connection replaces the one before.
+    for name in [n for n, old in waiting.items() if old.address == command.address]:
+        del waiting[name]
+        soft.watcher_count -= 1
     if command.request_id not in waiting:
         if soft.watcher_count >= WATCHERS_MAX:
             raise Refused("busy", f"{soft.watcher_count} clients wait already")

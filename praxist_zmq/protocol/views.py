@@ -83,6 +83,7 @@ class JobView(Frozen):
     lease_id: str | None = Field(description="Lease it was submitted under")
     blockers: tuple[Blocker, ...] = Field(description="Why it waits; empty when it does not")
     queue_blocked_reason: str | None = Field(description="The original system's coarse word")
+    reject_code: str | None = Field(description="Row of the error table; only when rejected")
     failure_category: str | None = Field(description="infrastructure, resource, environment, ...")
     failure_signature: str | None = Field(description="Last telling line of its log")
     log_path: str | None = Field(description="Log of the latest attempt")

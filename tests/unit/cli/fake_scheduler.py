@@ -41,6 +41,7 @@ DEFAULTS: Json = {
     "lease_id": None,
     "blockers": (),
     "queue_blocked_reason": None,
+    "reject_code": None,
     "failure_category": None,
     "failure_signature": None,
     "log_path": None,
