@@ -54,11 +54,15 @@ class AttemptFiles:
         at = os.open(self.run.run_dir, DIRECTORY)
         for component in components:
             try:
-                if create:
-                    # When it exists, the open below says whether it is a real directory.
+                try:
+                    below = os.open(component, DIRECTORY, dir_fd=at)
+                except FileNotFoundError:
+                    if not create:
+                        raise
+                    # Two at once may make it; the open says whether it is a real directory.
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(component, 0o755, dir_fd=at)
-                below = os.open(component, DIRECTORY, dir_fd=at)
+                    below = os.open(component, DIRECTORY, dir_fd=at)
             finally:
                 os.close(at)
             at = below

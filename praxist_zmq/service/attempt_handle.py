@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +44,8 @@ class Handle:
     ledger_leader: ProcessIdentity | None = None
     hinted_group: int | None = None
     """The evaluator's group by an evidence file's word: worth a look, no proof."""
-    adopted: bool = False
+    conclude: Callable[[], None] | None = None
+    """How to learn the end of an adopted attempt once its shim is gone; None for our own."""
     abandoned: bool = False
     unseen: bool = False
     """In a process-id namespace that /proc here doesn't show."""

@@ -136,7 +136,8 @@ class Bench:
 
     def kill(self) -> None:
         """SIGKILL the launcher."""
-        assert self.process is not None and self.process.stdin is not None
+        assert self.process is not None
+        assert self.process.stdin is not None
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()

@@ -1,0 +1,130 @@
+"""Adoption: what became of an attempt that an earlier launcher started.
+
+The ledger's identities come first, /proc second, and the shim's evidence only as far as the two
+bear it out: a forged file neither ends a live attempt nor points a signal at a stranger.
+Rules: the design's promises 3, 4 and 7.
+"""
+
+from __future__ import annotations
+
+from ..core import launch
+from ..core.launch import Life, Phase
+from ..host.identity import boot_id, is_alive, open_pidfd, stat_of, visible
+from ..protocol import orders
+from ..protocol.process import ProcessIdentity
+from .attempt_handle import Handle
+from .attempts import Attempts
+
+LOOK_PAUSE_MAX_MS = 1_000
+
+
+class Adoption:
+    """Takes attempts of earlier launchers in hand."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+
+    def adopt(self, order: orders.AdoptAttempt) -> None:
+        """Find out what became of an attempt of an earlier launcher."""
+        if order.shim is None:
+            # Never bound: GO was never given, and the channel it would have come on is closed.
+            handle = Handle(life=Life(order.attempt, phase=Phase.WAITING), conclude=_nothing)
+            self._attempts.handles[order.attempt] = handle
+            self._attempts.learn(handle, launch.ShimGone(detail="it was never bound"))
+            return
+        life = Life(order.attempt, phase=Phase.ADOPTED, shim=order.shim, leader=order.leader)
+        handle = Handle(life=life, ledger_leader=order.leader)
+        handle.conclude = lambda: self._conclude(handle)
+        self._attempts.handles[order.attempt] = handle
+        if order.shim.boot_id != boot_id():
+            self._conclude_other_boot(handle, order.shim)
+        elif not visible(order.shim):
+            handle.unseen = True
+            detail = "its processes are in a process-id namespace that is not visible from here"
+            self._attempts.learn(handle, launch.Stuck((order.shim.pid,), detail))
+        elif is_alive(order.shim) and (fd := open_pidfd(order.shim)) is not None:
+            handle.shim_fd = fd
+            self._attempts.wakeups.watch(fd, lambda _: self._attempts.on_shim_gone(handle))
+            self.look(handle)
+        else:
+            self._conclude(handle)
+            self._attempts.begin_sweep(handle)
+
+    def _conclude_other_boot(self, handle: Handle, shim: ProcessIdentity) -> None:
+        """No process outlives its boot: nothing to find, nothing to signal."""
+        ended = self._attempts.files.evidence(handle.life.attempt, shim).ended
+        if ended is not None:
+            self._attempts.learn(handle, launch.LeaderEnded(ended, drained=True))
+        self._attempts.learn(
+            handle, launch.ShimGone(detail="the machine was restarted while it ran")
+        )
+        self._attempts.learn(handle, launch.TreeAbsent())
+
+    def _conclude(self, handle: Handle) -> None:
+        """An adopted attempt's shim is gone: the evidence says how it ended."""
+        shim = handle.life.shim
+        assert shim is not None, "only a bound attempt is adopted"
+        evidence = self._attempts.files.evidence(handle.life.attempt, shim)
+        if evidence.started is not None and handle.life.leader is None:
+            handle.hinted_group = evidence.started.leader.pid
+        if evidence.ended is not None:
+            self._attempts.learn(handle, launch.LeaderEnded(evidence.ended))
+        never = (
+            evidence.ready
+            and not evidence.went
+            and evidence.started is None
+            and handle.ledger_leader is None
+        )
+        self._attempts.learn(handle, launch.ShimGone(never_ran=never))
+
+    def look(self, handle: Handle) -> None:
+        """An adopted shim lives: learn from its files, as far as /proc bears them out."""
+        life, shim = handle.life, handle.life.shim
+        assert shim is not None, "only a bound attempt is adopted"
+        evidence = self._attempts.files.evidence(life.attempt, shim)
+        handle.wake_at_ms = None
+        if life.phase is Phase.ADOPTED:
+            started = evidence.started
+            leader = handle.ledger_leader or (started.leader if started else None)
+            if leader is None or not _is_leader_of(shim, leader, handle.ledger_leader):
+                self._look_again(handle)
+                return
+            at_ms = started.at_ms if started is not None else 0
+            handle.leader_fd = open_pidfd(leader)
+            if handle.leader_fd is not None:
+                self._attempts.wakeups.watch(
+                    handle.leader_fd, lambda _: self._on_leader_gone(handle)
+                )
+            self._attempts.manifest(life.attempt, leader)
+            self._attempts.learn(handle, launch.LeaderStarted(leader, at_ms))
+            handle.pause_ms = 10
+        life = handle.life
+        if life.phase is Phase.RUNNING and life.leader and not is_alive(life.leader):
+            # A record found while the evaluator lives would be a forgery, so it isn't read.
+            if evidence.ended is None:
+                self._look_again(handle)
+                return
+            fact = launch.LeaderEnded(evidence.ended, survivors=self._attempts.survivors(shim))
+            self._attempts.learn(handle, fact)
+
+    def _look_again(self, handle: Handle) -> None:
+        handle.wake_at_ms = self._attempts.clock.mono_ms() + handle.pause_ms
+        handle.pause_ms = min(handle.pause_ms * 2, LOOK_PAUSE_MAX_MS)
+
+    def _on_leader_gone(self, handle: Handle) -> None:
+        self._attempts.wakeups.unwatch(handle.leader_fd)  # stays open: it still reaches the group
+        self.look(handle)
+
+
+def _is_leader_of(
+    shim: ProcessIdentity, leader: ProcessIdentity, recorded: ProcessIdentity | None
+) -> bool:
+    """Whether to take `leader` for the shim's evaluator: the ledger's word, or a child of it."""
+    if leader == recorded:
+        return True
+    stat = stat_of(leader)
+    return stat is not None and stat.parent == shim.pid and stat.group == stat.pid
+
+
+def _nothing() -> None:
+    """An attempt that was never bound has no shim whose end could tell anything."""

@@ -1,0 +1,263 @@
+"""The attempts in hand: asks for shims, gives GO, listens to them, reports what changed.
+
+Adoption and stopping stand in modules of their own on top of this one. It starts nothing that was
+not ordered and reports an end only as `core.launch` decides it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ..core import launch
+from ..core.launch import Fact, Life, Phase, advance, latest_report
+from ..errors import PraxistError
+from ..host import ending
+from ..host.attempt_files import AttemptFiles
+from ..host.clock import Clock
+from ..host.identity import open_pidfd
+from ..host.nursery import Nursery, close_all
+from ..host.shim import GO, frame, launch_frame
+from ..protocol import orders
+from ..protocol.evidence import ExitRecord
+from ..protocol.process import ProcessIdentity
+from ..protocol.text import OsText, to_bytes
+from .attempt_handle import Handle
+from .wakeups import Wakeups
+
+LOG = logging.getLogger("launcher")
+SPAWN_DEADLINE_MS = 30_000
+PERMANENT_ERRNOS = (1, 13, 20, 30, 36, 40)  # EPERM EACCES ENOTDIR EROFS ENAMETOOLONG ELOOP
+
+
+class Attempts:
+    """All attempts of one run that this launcher answers for."""
+
+    def __init__(
+        self, files: AttemptFiles, clock: Clock, nursery: Nursery, wakeups: Wakeups
+    ) -> None:
+        self.files = files
+        self.clock = clock
+        self.nursery = nursery
+        self.wakeups = wakeups
+        self.handles: dict[str, Handle] = {}
+        self.outbox: list[BaseModel] = []
+
+    def repeat(self, handle: Handle) -> None:
+        report = handle.final or latest_report(handle.life)
+        if report is not None:
+            self.outbox.append(report)
+
+    def spawn(self, order: orders.SpawnAttempt) -> None:
+        handle = Handle(life=Life(order.attempt))
+        self.handles[order.attempt] = handle
+        try:
+            data = _launch_data(order)
+        except ValueError as error:
+            self.refuse(handle, "process_start", True, str(error))
+            return
+        try:
+            directory = self.files.create(order.attempt)
+        except OSError as error:
+            permanent = error.errno in PERMANENT_ERRNOS
+            self.refuse(handle, "attempt_directory", permanent, str(error))
+            return
+        try:
+            handle.log = self.files.create_log(order.attempt)
+        except OSError as error:
+            os.close(directory)
+            self.refuse(handle, "log_open", error.errno in PERMANENT_ERRNOS, str(error))
+            return
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            os.close(directory)
+            self.refuse(handle, "process_start", False, str(error))
+            return
+        ours.setblocking(False)
+        handle.channel = ours
+        shims_end = theirs.detach()
+        try:
+            handle.nonce = self.nursery.ask(order.attempt, shims_end, directory, handle.log)
+        except OSError as error:
+            self.refuse(handle, "process_start", False, f"the zygote cannot be asked: {error}")
+            return
+        finally:
+            close_all(shims_end, directory)
+        handle.wake_at_ms = self.clock.mono_ms() + SPAWN_DEADLINE_MS
+        self._talk(handle, data)
+
+    def refuse(self, handle: Handle, stage: launch.Stage, permanent: bool, detail: str) -> None:
+        self.learn(handle, launch.SpawnRefused(stage, permanent, detail))
+
+    def _talk(self, handle: Handle, data: bytes = b"") -> None:
+        """Send to the shim, now and when the channel takes more; listen to it meanwhile."""
+        if handle.channel is None:
+            return
+        mask = select.EPOLLIN | (select.EPOLLOUT if handle.write(data) else 0)
+        self.wakeups.watch(
+            handle.channel.fileno(), lambda mask: self._on_channel(handle, mask), mask
+        )
+
+    def release(self, handle: Handle) -> None:
+        if handle.life.phase is Phase.WAITING and not handle.abandoned:
+            self.learn(handle, launch.GoGiven())
+            self._talk(handle, frame(GO, handle.nonce))
+        else:
+            self.repeat(handle)
+
+    def abandon(self, handle: Handle) -> None:
+        if handle.life.phase is Phase.SPAWNING:
+            handle.abandoned = True
+        elif handle.life.phase is Phase.WAITING:
+            handle.abandoned = True
+            self.hang_up(handle)
+        else:
+            self.repeat(handle)
+
+    def forget(self, handle: Handle) -> None:
+        if handle.life.phase is Phase.ENDED:
+            del self.handles[handle.life.attempt]
+        else:
+            LOG.warning("%s is to be forgotten but has not ended", handle.life.attempt)
+
+    def learn(self, handle: Handle, fact: Fact) -> None:
+        """Advance the life by one fact and report what changed."""
+        before = latest_report(handle.life)
+        old_phase = handle.life.phase
+        handle.life = advance(handle.life, fact)
+        if handle.life.phase is Phase.ENDED:
+            if old_phase is not Phase.ENDED:
+                self._finish(handle)
+            return
+        after = latest_report(handle.life)
+        if after is not None and after != before:
+            self.outbox.append(after)
+
+    def _finish(self, handle: Handle) -> None:
+        life = handle.life
+        tail = ""
+        if life.exit_code != 0 and life.outcome in ("exited", "unknown"):
+            tail = self.files.log_tail(life.attempt, handle.log)
+        handle.final = latest_report(life, tail)
+        for fd in handle.descriptors():
+            self.wakeups.unwatch(fd)
+        handle.close()
+        if life.leader is not None or handle.conclude is not None:
+            self.manifest(life.attempt, None)
+        if handle.final is not None:
+            self.outbox.append(handle.final)
+
+    def manifest(self, attempt: str, leader: ProcessIdentity | None) -> None:
+        try:
+            if leader is not None:
+                self.files.protect(attempt, leader)
+            else:
+                self.files.unprotect(attempt)
+        except PraxistError as error:
+            LOG.warning("protected-process manifest: %s", error)
+
+    def hang_up(self, handle: Handle) -> None:
+        if handle.channel is not None:
+            self.wakeups.unwatch(handle.channel.fileno())
+            handle.channel.close()
+            handle.channel = None
+
+    def _on_channel(self, handle: Handle, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._talk(handle)
+        news, closed = handle.read()
+        for item in news:
+            try:
+                self._on_news(handle, item)
+            except (ValidationError, KeyError, TypeError) as error:
+                LOG.error("%s: a malformed word from its shim: %s", handle.life.attempt, error)
+        if closed:
+            self.hang_up(handle)
+            if handle.life.phase is Phase.SPAWNING:
+                self.learn(handle, launch.ShimGone())
+
+    def _on_news(self, handle: Handle, news: dict[str, Any]) -> None:
+        kind = news.pop("kind")
+        if kind == "ready":
+            self._on_ready(handle, ProcessIdentity(**news["shim"]))
+        elif kind == "going":
+            self.learn(handle, launch.Going())
+        elif kind == "started":
+            leader = ProcessIdentity(**news["leader"])
+            handle.leader_fd = open_pidfd(leader)
+            self.manifest(handle.life.attempt, leader)
+            self.learn(handle, launch.LeaderStarted(leader, news["at_ms"]))
+        elif kind == "ended":
+            drained = bool(news.pop("drained"))
+            shim = handle.life.shim
+            assert shim is not None, "GO is given only to a shim that was ready"
+            record = ExitRecord(attempt=handle.life.attempt, shim=shim, **news)
+            survivors = () if drained else self.survivors(shim)
+            self.learn(handle, launch.LeaderEnded(record, drained, survivors))
+        else:
+            LOG.warning("%s: its shim says %s %s", handle.life.attempt, kind, news)
+
+    def survivors(self, shim: ProcessIdentity) -> tuple[int, ...]:
+        members = ending.under(shim)
+        return members.pids if members is not None else ()
+
+    def _on_ready(self, handle: Handle, shim: ProcessIdentity) -> None:
+        handle.wake_at_ms = None
+        handle.shim_fd = open_pidfd(shim)
+        if handle.shim_fd is None:
+            self.learn(handle, launch.ShimGone())
+            return
+        self.wakeups.watch(handle.shim_fd, lambda _: self.on_shim_gone(handle))
+        self.learn(handle, launch.ShimReady(shim))
+        if handle.abandoned:
+            self.hang_up(handle)
+
+    def on_shim_gone(self, handle: Handle) -> None:
+        """The shim's pidfd fired. What it said before its death still counts."""
+        if handle.channel is not None:
+            self._on_channel(handle, select.EPOLLIN)
+        self.wakeups.unwatch(handle.shim_fd)
+        if handle.shim_fd is not None:
+            os.close(handle.shim_fd)
+            handle.shim_fd = None
+        if handle.conclude is not None:
+            handle.conclude()
+        else:
+            self.learn(handle, launch.ShimGone(never_ran=not handle.life.going))
+        self.begin_sweep(handle)
+
+    def begin_sweep(self, handle: Handle) -> None:
+        if handle.life.phase is Phase.SWEEPING:
+            handle.empty_looks = 0
+            handle.wake_at_ms = self.clock.mono_ms()
+
+
+def _launch_data(order: orders.SpawnAttempt) -> bytes:
+    """The launch frame. Raises ValueError for what the kernel could never take."""
+    command = [to_bytes(argument) for argument in order.command]
+    if not command or not command[0]:
+        raise ValueError("the command is empty")
+    environment = {_variable(name): _plain(value) for name, value in order.environment.items()}
+    if any(b"\0" in argument for argument in command):
+        raise ValueError("an argument holds a NUL byte")
+    return launch_frame(command, _plain(order.cwd), environment)
+
+
+def _plain(text: OsText) -> bytes:
+    raw = to_bytes(text)
+    if b"\0" in raw:
+        raise ValueError("the environment or the directory holds a NUL byte")
+    return raw
+
+
+def _variable(name: str) -> bytes:
+    raw = name.encode("utf-8")
+    if not raw or b"=" in raw or b"\0" in raw:
+        raise ValueError(f"{name[:100]!r} is not the name of an environment variable")
+    return raw

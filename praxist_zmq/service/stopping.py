@@ -1,0 +1,96 @@
+"""Stopping attempts, and sweeping after a shim that was destroyed.
+
+TERM, grace, KILL, look again; an attempt ends only when nothing of it is found, and what will not
+go is told as such while the watch goes on. Rules: the design's promises 6 and 7.
+"""
+
+from __future__ import annotations
+
+from ..core import launch
+from ..core.launch import Phase
+from ..host import ending, signals
+from .attempt_handle import Handle, Stop
+from .attempts import Attempts
+
+UNKILLABLE_AFTER_MS = 5_000
+LOOK_APART_MS = 200
+PAUSE_MAX_MS = 1_000
+
+
+class Stopping:
+    """Ends the processes of attempts."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+
+    def stop(self, handle: Handle, grace_ms: int) -> None:
+        life = handle.life
+        if life.phase in (Phase.SPAWNING, Phase.WAITING, Phase.ENDED):
+            self._attempts.abandon(handle)
+            return
+        now = self._attempts.clock.mono_ms()
+        kill_at = now + grace_ms
+        if handle.stop is None:
+            handle.stop = Stop(kill_at, kill_at + UNKILLABLE_AFTER_MS)
+        elif kill_at < handle.stop.kill_at_ms:
+            handle.stop.kill_at_ms = kill_at
+            handle.stop.stuck_at_ms = kill_at + UNKILLABLE_AFTER_MS
+        if life.stuck:
+            self._attempts.repeat(handle)
+        if not handle.unseen:
+            handle.wake_at_ms = now
+
+    def _members(self, handle: Handle) -> ending.Members:
+        """Live processes of the attempt, by the best proof there is now."""
+        life, shim = handle.life, handle.life.shim
+        assert shim is not None, "an attempt without a shim has no processes"
+        if life.phase is not Phase.SWEEPING:
+            return ending.under(shim) or ending.Members()
+        shims = {
+            h.life.shim.pid for h in self._attempts.handles.values() if h.life.shim is not None
+        }
+        orphans = ending.own_orphans(self._attempts.nursery.pid, shims)
+        sweeping = [h for h in self._attempts.handles.values() if h.life.phase is Phase.SWEEPING]
+        return ending.without_shim(
+            life.attempt,
+            shim,
+            life.leader,
+            handle.hinted_group,
+            orphans,
+            only_one=len(sweeping) == 1,
+        )
+
+    def stop_step(self, handle: Handle, stop: Stop, now: int) -> None:
+        shim = handle.life.shim
+        if shim is not None and handle.shim_fd is not None:
+            signals.send_pidfd(handle.shim_fd, signals.CONT)  # a stopped shim reaps nothing
+        if now < stop.kill_at_ms:
+            stop.ending.terminate(self._members(handle), handle.leader_fd)
+            handle.wake_at_ms = min(stop.kill_at_ms, now + LOOK_APART_MS)
+            return
+        left = stop.ending.kill(lambda: self._members(handle), handle.leader_fd)
+        if left.pids and now >= stop.stuck_at_ms:
+            self._attempts.learn(handle, launch.Stuck(left.pids, _stuck_detail(left)))
+        handle.wake_at_ms = now + stop.pause_ms
+        stop.pause_ms = min(stop.pause_ms * 2, PAUSE_MAX_MS)
+
+    def sweep_step(self, handle: Handle, now: int) -> None:
+        """The shim is gone: ended only after two looks apart found nothing."""
+        if self._members(handle).pids:
+            handle.empty_looks = 0
+            handle.pause_ms = min(max(handle.pause_ms * 2, LOOK_APART_MS), PAUSE_MAX_MS)
+            wait = handle.pause_ms
+        else:
+            handle.empty_looks += 1
+            wait = LOOK_APART_MS
+        if handle.empty_looks >= 2:
+            self._attempts.learn(handle, launch.TreeAbsent())
+            return
+        stopping = handle.wake_at_ms
+        handle.wake_at_ms = min(now + wait, stopping) if stopping is not None else now + wait
+
+
+def _stuck_detail(left: ending.Members) -> str:
+    if left.doubtful and not left.ours:
+        return "these cannot be proved to belong to the attempt, so they were not signalled"
+    return "KILL was sent and these are still there"
