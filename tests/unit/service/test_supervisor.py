@@ -36,7 +36,8 @@ class FakeRun:
             "XDG_RUNTIME_DIR": str(self.runtime),
             "PRAXIST_ZMQ_HOST_DIR": str(self.runtime / "host"),
             "PYTHONPATH": str(ROOT),
-            "PRAXIST_ZMQ_REGISTRY_IDLE_S": "0.2",
+            # No fake broker registers; without this the registry would end for lack of runs.
+            "PRAXIST_ZMQ_REGISTRY_IDLE_S": "600",
         }
         self.started: list[subprocess.Popen[str]] = []
 
@@ -84,17 +85,26 @@ class FakeRun:
             if process.poll() is None:
                 process.kill()
             process.communicate()
-        supervisors = [supervisor_pid(self)] if supervisor_pid(self) else []
-        for pid in [*supervisors, *self.living()]:
+        others = [pid for pid in (supervisor_pid(self), registry_pid(self)) if pid is not None]
+        for pid in [*others, *self.living()]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not self.living(), "no fake child is left")
+        wait_until(lambda: not self.living() and not any(map(alive, others)), "nothing is left")
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 
 def alive(pid: int) -> bool:
     stat = read_stat(pid)
     return stat is not None and stat.state not in "ZX"
+
+
+def registry_pid(fake: FakeRun) -> int | None:
+    """The pid of the real registry of this test's own host scope."""
+    info = fake.runtime / "host" / "registry.json"
+    if not info.exists():
+        return None
+    pid: int = json.loads(info.read_text())["pid"]
+    return pid if alive(pid) else None
 
 
 def supervisor_pid(fake: FakeRun) -> int | None:
@@ -128,6 +138,20 @@ def test_starts_in_order_ends_in_reverse_order_and_leaves_nothing(fake: FakeRun)
     left = {entry.name for entry in (fake.runtime / "praxist-zmq" / "runs").glob("*/*")}
     assert left == set()
     assert not fake.living()
+
+
+def test_a_registry_that_dies_is_started_again(fake: FakeRun) -> None:
+    fake.behave("broker", link=True)
+    process = fake.up()
+    fake.ready(process)
+    first = registry_pid(fake)
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    second = wait_until(
+        lambda: pid if (pid := registry_pid(fake)) != first else None, "another registry serves"
+    )
+    wait_until(lambda: f"registry:{second}:" in fake.notes("broker")[-1], "the broker is told")
+    assert process.poll() is None
 
 
 def test_each_child_is_started_again_and_the_others_are_left_alone(fake: FakeRun) -> None:
