@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from praxist_zmq.host.identity import read_stat
+
 from praxist_zmq.host.paths import RunPaths, RunSockets
 from tests.support.wait import wait_until
 
@@ -72,6 +72,13 @@ class FakeRun:
     def notes(self, name: str) -> list[str]:
         log = self.control / f"{name}.log"
         return log.read_text().splitlines() if log.exists() else []
+
+    def let_time_pass(self, process: subprocess.Popen[str], ahead_ms: int) -> None:
+        """Set the supervisor's clock ahead, and wake it by a signal that means nothing."""
+        whole = self.control / "clock_ahead_ms.new"
+        whole.write_text(str(ahead_ms))
+        whole.rename(self.control / "clock_ahead_ms")
+        process.send_signal(signal.SIGCHLD)
 
     def pids(self, name: str) -> list[int]:
         return [int(line.split()[1]) for line in self.notes(name) if line.startswith("start")]
@@ -210,7 +217,7 @@ def test_term_during_a_start_that_hangs_is_obeyed(fake: FakeRun) -> None:
     process = fake.up()
     wait_until(lambda: fake.pids("gateway"), "the gateway hangs in its start")
     process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=8)
+    output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (0, ""), errors
     assert not fake.living()
 
@@ -223,7 +230,7 @@ def test_a_second_term_ends_deaf_children_at_once(fake: FakeRun) -> None:
     log = fake.run.service_logs / "supervisor.log"
     wait_until(lambda: "asked by a signal" in log.read_text(), "the first signal is taken")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=8)
+    process.communicate(timeout=20)
     assert process.returncode == 0
     assert not fake.living()
 
@@ -269,7 +276,9 @@ def test_a_fence_reopens_once_and_is_removed_when_the_broker_is_ready(fake: Fake
 
 def test_a_child_that_never_gets_ready_fails_the_start(fake: FakeRun) -> None:
     fake.behave("gateway", silent=True)
-    process = fake.up("hasty")
+    process = fake.up()
+    wait_until(lambda: fake.pids("gateway"), "the gateway hangs in its start")
+    fake.let_time_pass(process, 31_000)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 69
     assert "start_failed gateway did not get ready in time" in errors
@@ -278,10 +287,13 @@ def test_a_child_that_never_gets_ready_fails_the_start(fake: FakeRun) -> None:
 
 
 def test_a_child_that_never_gets_ready_again_has_two_tries(fake: FakeRun) -> None:
-    process = fake.up("hasty")
+    process = fake.up()
     fake.ready(process)
     fake.behave("sampler", silent=True)
     os.kill(fake.pids("sampler")[0], signal.SIGKILL)
+    for tries in (1, 2):
+        wait_until(lambda n=tries: len(fake.pids("sampler")) == n + 1, "the sampler hangs")
+        fake.let_time_pass(process, tries * 31_000)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 69
     assert "start_failed sampler did not get ready in time" in errors
@@ -290,9 +302,11 @@ def test_a_child_that_never_gets_ready_again_has_two_tries(fake: FakeRun) -> Non
 
 def test_a_deaf_child_is_killed_after_the_bound(fake: FakeRun) -> None:
     fake.behave("launcher", deaf=True)
-    process = fake.up("hasty")
+    process = fake.up()
     fake.ready(process)
     process.send_signal(signal.SIGINT)
+    wait_until(lambda: fake.notes("launcher")[-1] == "eof", "the launcher was asked")
+    fake.let_time_pass(process, 11_000)
     process.communicate(timeout=20)
     assert process.returncode == 0
     assert not fake.living()
@@ -304,7 +318,7 @@ def test_a_child_that_only_watches_its_stdin_ends_in_order_too(fake: FakeRun) ->
     process = fake.up()
     fake.ready(process)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=8)
+    process.communicate(timeout=20)
     assert process.returncode == 0
     assert fake.notes("launcher")[-1] == "eof"
 
