@@ -19,7 +19,7 @@ from typing import Any
 from .. import __version__
 from ..errors import PraxistError
 from ..host import stdio
-from ..host.clock import SystemClock
+from ..host.clock import SystemClock, pause_ms
 from ..host.identity import identity_of
 from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, ipc
 from ..host.runtime_dir import ensure_private
@@ -30,6 +30,7 @@ from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
 from .child import Child, service_command
 from .child_config import ChildConfig, SimulatedDevices
+from .owner import find_owner
 from .policy_file import default_policy, read_policy
 from .process_report import ProcessReport
 from .registry_watch import RegistryWatch
@@ -40,6 +41,8 @@ from .supervisor import RunFiles, Supervisor
 CHILDREN = ("broker", "gateway", "launcher", "sampler")
 """In the order of their start; each is ready before the next one is started."""
 
+HOLDER_BOUND_MS = 1000
+"""How long the loser of a start waits for the winner's name."""
 Announce = Callable[[dict[str, Any]], None]
 
 
@@ -123,7 +126,7 @@ def serve_run(
     identity = identity_of(os.getpid())
     if identity is None:
         raise PraxistError("start_failed", "/proc does not show this process")
-    lock = OwnerLock.acquire(run.owner_lock, _holder(identity))
+    lock = _own(run, identity)
     try:
         _log_to(run.service_logs / "supervisor.log")
         start = _plan(request, identity)
@@ -135,8 +138,37 @@ def serve_run(
         raise failure
 
 
-def _holder(identity: ProcessIdentity) -> dict[str, object]:
-    return {**identity.model_dump(), "program": "supervisor", "version": __version__}
+def _own(run: RunPaths, identity: ProcessIdentity) -> OwnerLock:
+    """The owner lock; else `already_running` that names the holder as it was proved."""
+    holder = {**identity.model_dump(), "program": "supervisor", "version": __version__}
+    clock = SystemClock()
+    give_up_ms = clock.mono_ms() + HOLDER_BOUND_MS
+    while True:
+        try:
+            return OwnerLock.acquire(run.owner_lock, holder)
+        except PraxistError as error:
+            if error.code != "already_running":
+                raise
+            pid = _proved_owner(run)
+            if pid is not None:
+                raise PraxistError(
+                    "already_running", f"process {pid} serves {run.run_dir}"
+                ) from None
+            if clock.mono_ms() >= give_up_ms:
+                raise
+        # The winner has not written its name yet, or whoever had the lock is just ending.
+        pause_ms(20)
+
+
+def _proved_owner(run: RunPaths) -> int | None:
+    try:
+        owner = find_owner(run)
+    except PraxistError:
+        return None  # held, but not by the process that the file names
+    if owner is None:
+        return None
+    os.close(owner.pidfd)
+    return owner.identity.pid
 
 
 def _log_to(path: Path) -> None:

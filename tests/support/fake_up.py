@@ -1,9 +1,9 @@
 """`up` with fake children in the place of the four services.
 
-    python fake_up.py RUN_DIR CONTROL [detach] [hasty]
+    python fake_up.py RUN_DIR CONTROL [detach]
 
-Prints one ready line, or the error's code and detail on stderr with its exit status. `hasty`
-shortens the supervisor's bounds to half a second, for tests of what happens after them.
+Prints one ready line, or the error's code and detail on stderr with its exit status. The clock
+is ahead by the milliseconds in CONTROL/clock_ahead_ms, so that a test need not wait for bounds.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from praxist_zmq.host.clock import SystemClock
+
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host import stdio
 from praxist_zmq.host.paths import RunPaths
-from praxist_zmq.service import supervisor
+from praxist_zmq.service import run_start
 from praxist_zmq.service.detached import start_detached
 from praxist_zmq.service.run_start import RunRequest, serve_run
 
@@ -25,8 +27,13 @@ FAKE_CHILD = str(Path(__file__).with_name("fake_child.py"))
 def main() -> int:
     """Serve, or start detached."""
     control, options = sys.argv[2], sys.argv[3:]
-    if "hasty" in options:
-        supervisor.READY_BOUND_MS = supervisor.END_BOUND_MS = 500
+    ahead = Path(control) / "clock_ahead_ms"
+
+    class FakeClock(SystemClock):
+        def mono_ms(self) -> int:
+            return super().mono_ms() + (int(ahead.read_text()) if ahead.exists() else 0)
+
+    setattr(run_start, "SystemClock", FakeClock)  # noqa: B010 (mypy knows it as a class)
 
     def command_of(name: str) -> list[str]:
         return [sys.executable, "-P", FAKE_CHILD, name, control]
