@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,27 @@ def open_socket(
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_FIRST_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
     return socket
+
+
+def send_now(socket: ZSocket, frames: Sequence[bytes]) -> bool:
+    """Hand a message over without blocking; False when there is no room or nobody connected.
+
+    ZeroMQ may put off looking at what its I/O thread told (a connection made, room in a queue)
+    and refuse a send that it could take. Reading EVENTS makes it look; so a refusal counts only
+    after that. Errors other than EAGAIN are raised.
+    """
+    try:
+        socket.send_multipart(frames, zmq.NOBLOCK)
+    except zmq.Again:
+        if not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT:
+            return False
+    else:
+        return True
+    try:
+        socket.send_multipart(frames, zmq.NOBLOCK)
+    except zmq.Again:
+        return False
+    return True
 
 
 def endpoint_of(path: str | os.PathLike[str]) -> str:

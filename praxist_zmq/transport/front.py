@@ -16,7 +16,7 @@ import zmq
 
 from ..protocol.envelope import PREAMBLE, PROTOCOL_VERSION, preamble_version
 from . import zap
-from .context import ZSocket, bind_private, open_socket
+from .context import ZSocket, bind_private, open_socket, send_now
 from .frames import FrameReader
 
 DRAIN_MESSAGES = 512
@@ -160,17 +160,14 @@ class FrontDoor:
     def send(self, routing_id: bytes, body: bytes) -> bool:
         """Hand a reply to a peer; False when it is gone or does not read. Never blocks."""
         try:
-            self.socket.send_multipart([routing_id, PREAMBLE, body], zmq.NOBLOCK)
-        except zmq.Again:
-            self._counters["dropped_slow_peer"] += 1
-            return False
+            sent = send_now(self.socket, [routing_id, PREAMBLE, body])
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             self._counters["dropped_peer_gone"] += 1
             return False
-        self._counters["sent"] += 1
-        return True
+        self._counters["sent" if sent else "dropped_slow_peer"] += 1
+        return sent
 
     def close(self) -> None:
         """Unbind, remove the socket file."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import zmq
 
 from . import zap
-from .context import REPLY_BYTES_MAX, ZSocket, bind_private, endpoint_of, open_socket
+from .context import REPLY_BYTES_MAX, ZSocket, bind_private, endpoint_of, open_socket, send_now
 from .frames import FrameReader
 from .monitor import ConnectionMonitor
 
@@ -133,14 +133,13 @@ class LinkServer:
     def send(self, address: bytes, channel: bytes, parts: Sequence[bytes]) -> bool:
         """Hand a message over; False when that end is gone or full. Never blocks."""
         try:
-            self.socket.send_multipart([address, self._secret, channel, *parts], zmq.NOBLOCK)
+            sent = send_now(self.socket, [address, self._secret, channel, *parts])
         except zmq.ZMQError as error:
-            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+            if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self.counters["dropped"] += 1
-            return False
-        self.counters["sent"] += 1
-        return True
+            sent = False
+        self.counters["sent" if sent else "dropped"] += 1
+        return sent
 
     def close(self) -> None:
         """Unbind, remove the socket file."""
@@ -166,7 +165,6 @@ class LinkClient:
         )
         self.socket.setsockopt(zmq.IMMEDIATE, 1)
         self._monitor = ConnectionMonitor(self.socket)
-        self._told = 0
         self._epoll: select.epoll | None = None
         self._reader = FrameReader(self.socket)
         self.counters = {"received": 0, "sent": 0, "refused": 0, "dropped": 0}
@@ -185,11 +183,7 @@ class LinkClient:
 
     def connected_again(self) -> bool:
         """True once after each completed handshake (several at once count as one)."""
-        self._monitor.update()
-        if self._monitor.made == self._told or not self._monitor.connected:
-            return False
-        self._told = self._monitor.made
-        return True
+        return self._monitor.made_anew()
 
     def fileno(self) -> int:
         """A descriptor for epoll or poll, readable when something may have happened.
@@ -222,13 +216,9 @@ class LinkClient:
 
     def send(self, channel: bytes, parts: Sequence[bytes]) -> bool:
         """Hand a message over; False when nobody is connected or the link is full."""
-        try:
-            self.socket.send_multipart([self._secret, channel, *parts], zmq.NOBLOCK)
-        except zmq.Again:
-            self.counters["dropped"] += 1
-            return False
-        self.counters["sent"] += 1
-        return True
+        sent = send_now(self.socket, [self._secret, channel, *parts])
+        self.counters["sent" if sent else "dropped"] += 1
+        return sent
 
     def close(self) -> None:
         """Close the connection."""

@@ -11,6 +11,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from .context import ZSocket
 
+WRITABLE_MS = 100
 _MADE = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 _LOST = int(zmq.EVENT_DISCONNECTED)
 _REFUSED = (
@@ -32,6 +33,7 @@ class ConnectionMonitor:
         self.made = 0
         self.lost = 0
         self.refused = 0
+        self._told = 0
 
     def update(self) -> None:
         """Take in everything that happened since the last call; never blocks."""
@@ -45,6 +47,20 @@ class ConnectionMonitor:
                 self.lost += 1
             elif event & _REFUSED:
                 self.refused += 1
+
+    def made_anew(self) -> bool:
+        """True once after each connection made (several at once count as one), when it can send.
+
+        The monitor may tell of a connection before the socket itself knows; then this waits for
+        that, microseconds as a rule, so that what is sent next is not dropped.
+        """
+        self.update()
+        if self.made == self._told or not self.connected:
+            return False
+        if not self._watched.poll(WRITABLE_MS, zmq.POLLOUT):
+            return False
+        self._told = self.made
+        return True
 
     def close(self) -> None:
         """Stop watching; call before the watched socket is closed."""

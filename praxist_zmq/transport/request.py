@@ -18,7 +18,7 @@ import zmq
 
 from ..errors import PraxistError
 from ..protocol.envelope import PREAMBLE
-from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket
+from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket, send_now
 from .correlation import peek_request_id
 from .frames import FrameReader
 from .monitor import ConnectionMonitor
@@ -49,11 +49,7 @@ class Connection:
 
     def send(self, body: bytes) -> bool:
         """Send a request; False when nobody is connected or the queue is full."""
-        try:
-            self.socket.send_multipart([PREAMBLE, body], zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
+        return send_now(self.socket, [PREAMBLE, body])
 
     def receive(self) -> list[bytes]:
         """Bodies of the replies that wait; never blocks."""
@@ -301,7 +297,6 @@ class AsyncRequester:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._connection = Connection(path)
-        self._told = 0
         self.pending: dict[str, bytes] = {}
         self.late_replies = 0
 
@@ -318,12 +313,7 @@ class AsyncRequester:
 
     def connected_again(self) -> bool:
         """True once after each completed handshake (several at once count as one)."""
-        monitor = self._connection.monitor
-        monitor.update()
-        if monitor.made == self._told or not monitor.connected:
-            return False
-        self._told = monitor.made
-        return True
+        return self._connection.monitor.made_anew()
 
     def send(self, request_id: str, body: bytes) -> bool:
         """Send a request and keep it until it is answered; False when it could not leave yet."""

@@ -106,3 +106,21 @@ def test_sending_to_an_address_that_is_gone_answers_false(sockets: Path) -> None
         assert server.counters["dropped"] >= 1
     finally:
         server.close()
+
+
+def test_what_is_sent_right_after_a_connection_is_not_dropped(sockets: Path) -> None:
+    server = LinkServer(sockets / "core.sock", SECRET)
+    got: list[bytes] = []
+    try:
+        for number in range(50):
+            client = LinkClient(sockets / "core.sock", SECRET)
+            try:
+                while not client.connected_again():
+                    client.send(b"report", [b"too early"])
+                assert client.send(b"report", [b"%d" % number])
+                while b"%d" % number not in got:
+                    got += [part for message in server.drain() for part in message.parts]
+            finally:
+                client.close()
+    finally:
+        server.close()
