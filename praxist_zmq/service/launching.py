@@ -27,7 +27,7 @@ from ..protocol.reports import LauncherConnected
 from .adoption import Adoption
 from .attempt_handle import Handle
 from .attempts import Attempts
-from .stopping import Stopping
+from .stopping import EndingByOrder
 from .wakeups import Wakeups
 
 LOG = logging.getLogger("launcher")
@@ -70,7 +70,7 @@ class Launcher:
         self._nursery = Nursery(clock)
         self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups)
         self._adoption = Adoption(self._attempts)
-        self._stopping = Stopping(self._attempts)
+        self._stopping = EndingByOrder(self._attempts)
         self._wakeups.watch(self._children.fileno(), self._on_children)
         self._wakeups.watch(self._nursery.fileno(), self._on_zygote)
         self._wakeups.watch(link.fileno(), _nothing)

@@ -17,7 +17,7 @@ LOOK_APART_MS = 200
 PAUSE_MAX_MS = 1_000
 
 
-class Stopping:
+class EndingByOrder:
     """Ends the processes of attempts."""
 
     def __init__(self, attempts: Attempts) -> None:

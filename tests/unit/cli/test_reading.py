@@ -44,7 +44,7 @@ JOB_KEYS = {
     "job", "job_id", "run_id", "generation", "tag", "peer", "profile", "work_class", "state",
     "attempts", "attempt", "pid", "pgid", "gpu_uuids", "exit_code", "signal", "submitted_at",
     "started_at", "ended_at", "eta_seconds", "lease_id", "blockers", "queue_blocked_reason",
-    "reject_code", "failure_category", "failure_signature", "log_path", "binding_status", "depends_on",
+    "reject_code", "failure_category", "failure_signature", "log_path", "binding_status",
 }  # fmt: skip
 STATUS_KEYS = {
     "run_id", "run_dir", "health", "warnings", "processes", "jobs", "jobs_total",
