@@ -56,7 +56,8 @@ def command(
         elif settings.format == "name":
             output.answer(safe(result["job"]))
         else:
-            output.answer(f"{result['outcome']} {safe(result['job'])}: {safe(result['detail'])}")
+            why = "" if result["detail"] in ("", "cancelled") else f": {safe(result['detail'])}"
+            output.answer(f"{result['outcome']} {safe(result['job'])}{why}")
     return exit_code
 
 

@@ -91,10 +91,12 @@ def page(status: Json, settings: Settings) -> list[str]:
         "Pressure": _pressure(status),
         "GPUs": _probe(status),
         "Waiting": _waiting(status),
-        "Processes": _processes(status),
         "As of": _as_of(status),
     }
     lines += [f"   {name:<10} {text}" for name, text in facts.items() if text]
+    lines += [
+        f"   {'' if n else 'Processes':<10} {text}" for n, text in enumerate(_processes(status))
+    ]
     warnings = status.get("warnings") or []
     lines.append(f"   {'Warnings':<10} {safe(warnings[0]) if warnings else 'none'}")
     lines += [f"   {'':<10} {safe(warning)}" for warning in warnings[1:]]
@@ -117,8 +119,9 @@ def _service(status: Json) -> str | None:
 
 def _jobs(status: Json) -> str:
     jobs = status.get("jobs") or {}
-    order = ["running", "queued", *sorted(set(jobs) - {"running", "queued"})]
-    told = "  ".join(f"{jobs.get(s, 0)} {safe(s)}" for s in order if s in jobs or s in order[:2])
+    first = ("running", "queued")
+    order = [*first, *sorted(state for state in jobs if jobs[state] and state not in first)]
+    told = "  ".join(f"{jobs.get(state, 0)} {safe(state)}" for state in order)
     total = status.get("jobs_total")
     return told + ("" if total is None else f"   ({total} in all)")
 
@@ -153,12 +156,14 @@ def _waiting(status: Json) -> str | None:
     return "  ".join(f"{number} {safe(reason)}" for reason, number in reasons.items()) or None
 
 
-def _processes(status: Json) -> str | None:
+def _processes(status: Json) -> list[str]:
+    """One line a process."""
     told = []
     for process in status.get("processes") or []:
         again = f", {process['restarts']} restarts" if process["restarts"] else ""
-        told.append(f"{safe(process['name'])} {process['pid']} (up {span(process['up_s'])}{again})")
-    return "  ".join(told) or None
+        name = safe(process["name"])
+        told.append(f"{name:<10} pid {process['pid']}, up {span(process['up_s'])}{again}")
+    return told
 
 
 def _as_of(status: Json) -> str | None:

@@ -104,9 +104,11 @@ def _end(settings: Settings, reply: Json, left: list[str], took_s: float) -> int
     if not reply["dry_run"]:
         ended = len(set(reply["ending"]) - set(left))
         if reply["ending"]:
-            output.answer(f"running  {ended} of {len(reply['ending'])} gone in {span(took_s)}")
+            output.answer(f"running  {ended} of {len(reply['ending'])} gone")
         if left:
             output.answer(f"left     {_names(left)}: still alive; see `praxist-zmq show JOB`")
         else:
-            output.answer("stopped  nothing of this run is left; the scheduler has ended")
+            output.answer(
+                f"stopped  nothing of this run is left, the scheduler too, {span(took_s)}"
+            )
     return exit_code

@@ -7,12 +7,14 @@ byte for byte. Standard library and click only.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from ..errors import PraxistError
 from .connect import Caller, ask
 from .duration import DURATION
 from .settings import CallableT
@@ -20,6 +22,8 @@ from .verdict import Json
 
 WORK_CLASSES = ("scout", "ordinary", "mature")
 STARTS_AT_ONCE_S = 0.3
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}")
 
 
 class AfterDashes(click.Command):
@@ -115,9 +119,15 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json:
-    """The `submit_job` request. Raises `bad_command`, `bad_directory` or `too_large`."""
+    """The `submit_job` request.
+
+    Raises `malformed_request`, `bad_command`, `bad_directory` or `too_large`.
+    """
     from ..client.submission import submit_request
 
+    _check_names(options)
+    if options.cwd is not None and not os.path.isdir(options.cwd):
+        raise PraxistError("bad_directory", f"--cwd {options.cwd} is not a directory")
     return submit_request(
         peer=options.peer,
         tag=options.tag,
@@ -130,6 +140,22 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
         retry_terminal=options.retry_terminal,
         dry_run=options.dry_run,
     )
+
+
+def _check_names(options: SubmissionOptions) -> None:
+    """Say in words what the broker would say as a pattern (`protocol.ids` is the rule)."""
+    if not options.tag or len(options.tag) > 512 or _CONTROL.search(options.tag):
+        raise PraxistError(
+            "malformed_request",
+            "the tag must have 1 to 512 characters, none of them a control character",
+            ["give the experiment another --tag"],
+        )
+    if not _PEER.fullmatch(options.peer):
+        raise PraxistError(
+            "malformed_request",
+            f"peer {options.peer[:80]!r}: letters, digits and . _ @ : + - only, at most 128",
+            ["give another --peer"],
+        )
 
 
 def submit(client: Caller, request: Json, timeout_s: float) -> Json:

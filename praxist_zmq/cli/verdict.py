@@ -83,10 +83,13 @@ def submitted_lines(answer: Json, now_s: float, *, waits: bool) -> list[str]:
         "done": _done,
         "retrying": _retrying,
     }.get(verdict, _queued)(job, answer, now_s)
+    # What the first line and the help line of `joined` say is not said again.
+    known = (f"sent by {job['peer']}", "if this is other science, give it another tag")
     for note in answer.get("notes") or []:
-        lines += wrapped("note", note)
+        if note not in known:
+            lines += wrapped("note", note)
     if verdict == "joined":
-        lines += wrapped("help", "if this is other science, give it another tag; if not, just wait")
+        lines += wrapped("help", f"{known[1]}; if not, just wait")
     if verdict != "done":
         lines.append(_next(job, waits))
     return lines
@@ -233,8 +236,10 @@ def final_line(job: Json) -> str:
         return cut(f"rejected {name}: {safe(why)}", 2 * LINE_COLUMNS)
     if state == "drained_unknown":
         return f"drained_unknown {name} outcome unknown: the process ended while nothing watched it"
-    waited = span(between(job.get("submitted_at"), job.get("started_at")))
-    line = f"{state} {name} {ending(job)} after {_took(job)} (waited {waited})"
+    line = f"{state} {name} {ending(job)}"
+    if job.get("started_at"):
+        waited = span(between(job.get("submitted_at"), job.get("started_at")))
+        line += f" after {_took(job)} (waited {waited})"
     if state == "failed" and job.get("failure_signature"):
         line += f": {cut(safe(job['failure_signature']), 160)}"
     return line

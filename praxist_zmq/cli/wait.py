@@ -112,10 +112,10 @@ class _Waiting:
                 left_s = HEARTBEAT_S
                 if self.until_s is not None:
                     left_s = min(left_s, self.until_s - mono_s())
-                    if left_s <= 0:
-                        alive = sum(not is_terminal_state(v) for v in self.views.values())
-                        raise PraxistError("wait_timeout", f"{alive} jobs have not ended")
-                named = feed.next_jobs(left_s)
+                named = feed.next_jobs(left_s) if left_s > 0 else None
+                if named is None and left_s < HEARTBEAT_S:
+                    alive = sum(not is_terminal_state(v) for v in self.views.values())
+                    raise PraxistError("wait_timeout", f"{alive} jobs have not ended")
                 alive_jobs = [n for n, v in self.views.items() if not is_terminal_state(v)]
                 for name in alive_jobs:
                     if named is None or name in named:

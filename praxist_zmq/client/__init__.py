@@ -8,6 +8,14 @@ Standard library and pyzmq only, so that a command starts fast.
 """
 
 from .client import Client
-from .views import Blocker, CancelResult, Event, Job, RefusedError, SubmitResult
+from .views import BlockerInfo, CancelInfo, Event, JobInfo, RefusedError, SubmitResult
 
-__all__ = ["Blocker", "CancelResult", "Client", "Event", "Job", "RefusedError", "SubmitResult"]
+__all__ = [
+    "BlockerInfo",
+    "CancelInfo",
+    "Client",
+    "Event",
+    "JobInfo",
+    "RefusedError",
+    "SubmitResult",
+]

@@ -23,7 +23,7 @@ from ..transport.request import PING_MS, PONG_MS, Requester
 from .endpoint import Endpoint, find_endpoint
 from .follow import follow_events
 from .submission import Text, check_total, submit_request, wire_command, wire_environment, wire_text
-from .views import CancelResult, Event, Job, Json, RefusedError, SubmitResult
+from .views import CancelInfo, Event, JobInfo, Json, RefusedError, SubmitResult
 
 EVENTS_A_PAGE = 500
 
@@ -177,7 +177,7 @@ class Client:
 
     # -- waiting -------------------------------------------------------------------------------
 
-    def wait(self, job: str, timeout_s: float | None = None) -> Job:
+    def wait(self, job: str, timeout_s: float | None = None) -> JobInfo:
         """The job once it ended. Raises `wait_timeout` after `timeout_s` seconds."""
         return self.watch(job, until="terminal", timeout_s=timeout_s)
 
@@ -187,7 +187,7 @@ class Client:
         after_version: int = 0,
         until: Literal["change", "terminal"] = "change",
         timeout_s: float | None = None,
-    ) -> Job:
+    ) -> JobInfo:
         """The job once its version is over `after_version`, or once it ended."""
         request = {
             "kind": "watch_job",
@@ -195,7 +195,7 @@ class Client:
             "after_version": after_version,
             "until": until,
         }
-        return Job.of(self._ask(request, timeout_s)["job"])
+        return JobInfo.of(self._ask(request, timeout_s)["job"])
 
     def events(
         self, after_sequence: int = 0, job: str | None = None, *, follow: bool = False
@@ -236,9 +236,9 @@ class Client:
         """Whether the thread that does the work lives: `run_id` and `epoch`."""
         return self._ask({"kind": "ping"}, timeout_s)
 
-    def show(self, job: str) -> Job:
+    def show(self, job: str) -> JobInfo:
         """One job: `j-12`, a prefix of its long id, `last` or `tag:TEXT`."""
-        return Job.of(self._ask({"kind": "show_job", "job": job})["job"])
+        return JobInfo.of(self._ask({"kind": "show_job", "job": job})["job"])
 
     def queue(
         self,
@@ -247,7 +247,7 @@ class Client:
         peer: str | None = None,
         include_terminal: bool = False,
         limit: int = 1_000,
-    ) -> list[Job]:
+    ) -> list[JobInfo]:
         """Jobs in queue order: running, then queued, then (if asked) ended ones."""
         request = {
             "kind": "list_jobs",
@@ -256,7 +256,7 @@ class Client:
             "include_terminal": include_terminal,
             "limit": limit,
         }
-        return [Job.of(item) for item in self._ask(request)["jobs"]]
+        return [JobInfo.of(item) for item in self._ask(request)["jobs"]]
 
     def status(self) -> Json:
         """The run's state, keys as `status --json`."""
@@ -280,7 +280,7 @@ class Client:
         reason: str = "cancelled",
         running: bool = False,
         admission_timeout: bool = False,
-    ) -> list[CancelResult]:
+    ) -> list[CancelInfo]:
         """Withdraw queued jobs; with `running` also end running ones."""
         request = {
             "kind": "cancel_jobs",
@@ -290,7 +290,7 @@ class Client:
             "running": running,
             "admission_timeout": admission_timeout,
         }
-        return [CancelResult.of(item) for item in self._ask(request)["results"]]
+        return [CancelInfo.of(item) for item in self._ask(request)["results"]]
 
     def retry(
         self,

@@ -26,7 +26,7 @@ def _known(kind: type[ViewT], value: object, required: frozenset[str]) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
+class BlockerInfo:
     """One reason why a job does not start now, with its numbers."""
 
     code: str
@@ -37,13 +37,13 @@ class Blocker:
     unit: str | None
 
     @classmethod
-    def of(cls, value: object) -> Blocker:
+    def of(cls, value: object) -> BlockerInfo:
         """From JSON. Raises `protocol_mismatch`."""
         return cls(**_known(cls, value, frozenset({"code", "detail"})))
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobInfo:
     """One job as `show` tells it. Times are RFC 3339, UTC; None is unknown or not applicable."""
 
     job: str
@@ -67,7 +67,7 @@ class Job:
     ended_at: str | None
     eta_seconds: float | None
     lease_id: str | None
-    blockers: tuple[Blocker, ...]
+    blockers: tuple[BlockerInfo, ...]
     queue_blocked_reason: str | None
     failure_category: str | None
     failure_signature: str | None
@@ -78,10 +78,10 @@ class Job:
     note: str | None
 
     @classmethod
-    def of(cls, value: object) -> Job:
+    def of(cls, value: object) -> JobInfo:
         """From JSON. Raises `protocol_mismatch`."""
         known = _known(cls, value, frozenset({"job", "state", "version"}))
-        known["blockers"] = tuple(Blocker.of(item) for item in known["blockers"] or ())
+        known["blockers"] = tuple(BlockerInfo.of(item) for item in known["blockers"] or ())
         return cls(**known)
 
     @property
@@ -98,13 +98,13 @@ class SubmitResult:
     new: bool
     profile_source: str
     notes: tuple[str, ...]
-    job: Job
+    job: JobInfo
 
     @classmethod
     def of(cls, value: object) -> SubmitResult:
         """From JSON. Raises `protocol_mismatch`."""
         known = _known(cls, value, frozenset({"verdict", "job"}))
-        return cls(**{**known, "job": Job.of(known["job"])})
+        return cls(**{**known, "job": JobInfo.of(known["job"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelResult:
+class CancelInfo:
     """What became of one job of a cancel: `cancelled`, `ending` or `refused` with a code."""
 
     job: str
@@ -134,7 +134,7 @@ class CancelResult:
     detail: str
 
     @classmethod
-    def of(cls, value: object) -> CancelResult:
+    def of(cls, value: object) -> CancelInfo:
         """From JSON. Raises `protocol_mismatch`."""
         return cls(**_known(cls, value, frozenset({"job", "outcome"})))
 
@@ -142,7 +142,7 @@ class CancelResult:
 class RefusedError(PraxistError):
     """The scheduler said no. `job` is the job it is about, when it said so."""
 
-    def __init__(self, code: str, detail: str, help: list[str], job: Job | None) -> None:
+    def __init__(self, code: str, detail: str, help: list[str], job: JobInfo | None) -> None:
         if code not in ERRORS:
             code, detail = "protocol_mismatch", f"unknown refusal {code[:100]!r}: {detail}"
         super().__init__(code, detail, help)
@@ -157,5 +157,5 @@ class RefusedError(PraxistError):
             str(reply.get("code")),
             str(reply.get("detail", "")),
             [str(line) for line in lines] if isinstance(lines, list) else [],
-            Job.of(job) if isinstance(job, dict) else None,
+            JobInfo.of(job) if isinstance(job, dict) else None,
         )

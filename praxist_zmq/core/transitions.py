@@ -8,15 +8,19 @@ from __future__ import annotations
 
 START = "none"
 
-JOB: dict[tuple[str, str], frozenset[str]] = {
-    (START, "job_queued"): frozenset({"queued"}),
-    ("queued", "attempt_allocated"): frozenset({"running"}),
-    ("queued", "job_rejected"): frozenset({"rejected"}),
-    ("running", "job_cancel_requested"): frozenset({"running"}),
-    ("running", "job_requeued"): frozenset({"queued"}),
-    ("running", "job_finished"): frozenset({"completed", "failed", "drained_unknown"}),
-    ("failed", "job_retried"): frozenset({"queued"}),
-    ("rejected", "job_retried"): frozenset({"queued"}),
+JOB: dict[tuple[str, str], tuple[str, ...]] = {
+    (START, "job_queued"): ("queued",),
+    ("queued", "attempt_allocated"): ("running",),
+    ("queued", "job_rejected"): ("rejected",),
+    ("running", "job_cancel_requested"): ("running",),
+    ("running", "job_requeued"): ("queued",),
+    ("running", "job_finished"): (
+        "completed",
+        "failed",
+        "drained_unknown",
+    ),
+    ("failed", "job_retried"): ("queued",),
+    ("rejected", "job_retried"): ("queued",),
 }
 """(state, event kind) -> states it may lead to. An event that carries the state chooses."""
 
@@ -48,7 +52,7 @@ def next_job_state(job: str, state: str, event: str, wanted: str | None = None) 
     allowed = JOB.get((state, event))
     if allowed is None or (wanted is not None and wanted not in allowed):
         raise IllegalTransition(job, state, event)
-    return wanted if wanted is not None else next(iter(allowed))
+    return wanted if wanted is not None else allowed[0]
 
 
 def next_attempt_phase(attempt: str, phase: str, event: str) -> str:

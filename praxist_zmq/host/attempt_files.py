@@ -12,33 +12,35 @@ import json
 import os
 import stat
 from dataclasses import dataclass
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ..errors import PraxistError
-from ..protocol.evidence import ExitRecord, ReadyRecord, StartedRecord
+from ..protocol.evidence import EvidenceRecord, ExitRecord, GoRecord, ReadyRecord, StartedRecord
 from ..protocol.limits import LOG_TAIL_BYTES
 from ..protocol.process import ProcessIdentity
 from .paths import RunPaths
+from .shim import EVIDENCE
 
 EVIDENCE_BYTES_MAX = 65_536
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What lies in an attempt's directory and says that it is about this attempt and shim."""
 
-    ready: ReadyRecord | None
+    ready: bool
     went: bool
     started: StartedRecord | None
     ended: ExitRecord | None
 
 
-NO_EVIDENCE = Evidence(None, False, None, None)
+NO_EVIDENCE = Evidence(False, False, None, None)
+RECORD: TypeAdapter[ReadyRecord | GoRecord | StartedRecord | ExitRecord] = TypeAdapter(
+    EvidenceRecord
+)
 
 
 class AttemptFiles:
@@ -87,24 +89,29 @@ class AttemptFiles:
         return fd
 
     def evidence(self, attempt: str, shim: ProcessIdentity) -> Evidence:
-        """What the shim left; anything of another attempt, another shim or another shape is not
-        there."""
+        """What the shim left; lines of another attempt, shim or shape are not there."""
         try:
             at = self._descend("resource_scheduler", "attempts", attempt)
         except OSError:
             return NO_EVIDENCE
         try:
-            ready = _read(at, "READY.json", ReadyRecord)
-            go = _read(at, "GO.json", ReadyRecord)
-            started = _read(at, "STARTED.json", StartedRecord)
-            ended = _read(at, "exit.json", ExitRecord)
+            lines = _read_lines(at)
         finally:
             os.close(at)
+        found: dict[str, ReadyRecord | GoRecord | StartedRecord | ExitRecord] = {}
+        for line in lines:
+            try:
+                record = RECORD.validate_json(line)
+            except ValidationError:
+                continue  # forged, or half written: as good as absent
+            if record.attempt == attempt and record.shim == shim:
+                found[record.kind] = record
+        ready, started, ended = found.get("ready"), found.get("started"), found.get("ended")
         return Evidence(
-            ready=_about(ready, attempt, shim),
-            went=_about(go, attempt, shim) is not None,
-            started=_about(started, attempt, shim),
-            ended=_about(ended, attempt, shim),
+            ready=ready is not None,
+            went="go" in found,
+            started=started if isinstance(started, StartedRecord) else None,
+            ended=ended if isinstance(ended, ExitRecord) else None,
         )
 
     def log_tail(self, attempt: str, log: int | None) -> str:
@@ -178,35 +185,23 @@ class AttemptFiles:
             ) from error
 
 
-RecordT = TypeVar("RecordT", ReadyRecord, StartedRecord, ExitRecord)
-
-
-def _about(record: RecordT | None, attempt: str, shim: ProcessIdentity) -> RecordT | None:
-    if record is None or record.attempt != attempt or record.shim != shim:
-        return None
-    return record
-
-
-def _read(at: int, name: str, model: type[ModelT]) -> ModelT | None:
-    """One evidence file, or None when it is missing, not plain, too large or malformed."""
+def _read_lines(at: int) -> list[bytes]:
+    """The lines of the evidence; none when it is missing, not a plain file, or too large."""
     try:
-        fd = os.open(name, READ, dir_fd=at)
+        fd = os.open(EVIDENCE, READ, dir_fd=at)
     except OSError:
-        return None
+        return []
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
+            return []
         body = os.read(fd, EVIDENCE_BYTES_MAX + 1)
     except OSError:
-        return None
+        return []
     finally:
         os.close(fd)
     if len(body) > EVIDENCE_BYTES_MAX:
-        return None
-    try:
-        return model.model_validate_json(body)
-    except ValidationError:
-        return None
+        return []
+    return [line for line in body.split(b"\n") if line]
 
 
 def _tail(fd: int) -> str:

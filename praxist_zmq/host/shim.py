@@ -3,7 +3,7 @@
 It runs in its own session outside the evaluator's group, is a child subreaper, and stays until no
 descendant is left. It decides nothing, opens no socket, and never needs the launcher again once
 GO was given: a channel that closes before GO means "exit, nothing ran", after GO it means nothing.
-Files in the attempt's directory are evidence, never a signal, and losing them stops nothing.
+The file in the attempt's directory is evidence, never a signal, and losing it stops nothing.
 
 Standard library only, single-threaded: forked by the zygote, without an interpreter start.
 Sources: prctl(2) PR_SET_CHILD_SUBREAPER, posix_spawn(3), execvp(3), wait4(2).
@@ -18,15 +18,22 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator
-from typing import NoReturn
+
+TYPE_CHECKING = False  # typing itself would make every fork dearer
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import NoReturn
 
 LENGTH = struct.Struct("<I")
 CHANNEL_FRAME_BYTES_MAX = 8 * 1024 * 1024
 LAUNCH, GO = b"L", b"G"
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
-EXIT_PLACEHOLDER_BYTES = 4096
+EVIDENCE = "evidence.jsonl"
+ROOM_BYTES = 4096
 MS = 1_000_000
+RESET_SIGNALS = sorted(
+    int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+)
 
 
 class Barred(Exception):
@@ -72,7 +79,8 @@ class Shim:
         self.log = log
         self.identity = identity_of(os.getpid())
         self.started_ns = 0
-        self.exit_fd = -1
+        self.file = -1
+        self.evidence = bytearray()
 
     # -- evidence and news
 
@@ -85,45 +93,51 @@ class Shim:
             # The launcher died: normal. Whoever comes next reads the evidence instead.
             return
 
-    def document(self, **fields: object) -> bytes:
-        """The bytes of one evidence file."""
-        return json.dumps({"attempt": self.attempt, "shim": self.identity, **fields}).encode()
-
-    def create(self, name: str, body: bytes) -> int:
-        """A fresh file next to `name`, never through a link; its descriptor."""
-        fd = os.open(
-            f"{name}.tmp",
-            os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o600,
-            dir_fd=self.directory,
-        )
-        os.write(fd, body)
-        return fd
-
-    def publish(self, name: str) -> None:
-        """Give a file from `create` its name."""
-        os.rename(f"{name}.tmp", name, src_dir_fd=self.directory, dst_dir_fd=self.directory)
-
-    def leave(self, name: str, body: bytes) -> bool:
-        """Write one evidence file. False when the directory was taken from us."""
+    def leave(self, kind: str, **fields: object) -> bool:
+        """Add one line to the evidence, in the room kept for it. False when that failed."""
+        line = {"kind": kind, "attempt": self.attempt, "shim": self.identity, **fields}
+        body = json.dumps(line).encode() + b"\n"
+        self.evidence += body
         try:
-            os.close(self.create(name, body))
-            self.publish(name)
+            if self.file < 0:
+                self.create()
+            else:
+                os.pwrite(self.file, body, len(self.evidence) - len(body))
         except OSError as error:
-            self.tell("evidence_lost", name=name, errno=error.errno)
+            self.tell("evidence_lost", line=kind, errno=error.errno)
             return False
         return True
+
+    def create(self) -> None:
+        """The evidence so far in a fresh file, never through a link, with room to grow.
+
+        The room is taken now, so that a disk that fills later loses no exit record. One file
+        with a line for each step, since making a file costs more than all the writing.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.file = os.open(EVIDENCE, flags, 0o600, dir_fd=self.directory)
+        os.pwrite(self.file, bytes(self.evidence).ljust(ROOM_BYTES, b"\n"), 0)
+
+    def restore(self) -> None:
+        """Before the last line: if the file was changed or taken away, write it afresh."""
+        try:
+            named = os.stat(EVIDENCE, dir_fd=self.directory, follow_symlinks=False)
+            if self.file >= 0:
+                mine = os.fstat(self.file)
+                if (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino):
+                    os.pwrite(self.file, bytes(self.evidence).ljust(ROOM_BYTES, b"\n"), 0)
+                    os.ftruncate(self.file, max(ROOM_BYTES, len(self.evidence)))
+                    return
+            os.unlink(EVIDENCE, dir_fd=self.directory)
+        except OSError as error:
+            self.tell("evidence_lost", line="all", errno=error.errno)
+        self.file = -1
 
     # -- the barrier
 
     def prepare(self) -> None:
-        """READY, and room on the disk for what must be written later even if the disk fills."""
-        self.leave("READY.json", self.document())
-        try:
-            os.close(self.create("GO.json", self.document()))
-            self.exit_fd = self.create("exit.json", b" " * EXIT_PLACEHOLDER_BYTES)
-        except OSError as error:
-            self.tell("evidence_lost", name="GO.json", errno=error.errno)
+        """Say that the barrier is reached."""
+        self.leave("ready")
         self.tell("ready", shim=self.identity)
 
     def wait_for_go(self) -> Iterator[bytes]:
@@ -161,22 +175,19 @@ class Shim:
         return b"".join(parts)
 
     def record_go(self) -> None:
-        """Leave GO.json, so that a death from here on is never taken for "never ran".
+        """Leave "go", so that a death from here on is never taken for "never ran".
 
-        Without it READY.json must not stay either: the pair "READY, no GO" claims that nothing
-        ran. Raises Barred when neither can be had.
+        Without it "ready" must not stay alone, for that claims that nothing ran. Raises Barred
+        when neither can be had.
         """
+        if self.leave("go"):
+            return
         try:
-            self.publish("GO.json")
-        except OSError:
-            if self.leave("GO.json", self.document()):
-                return
-            try:
-                os.unlink("READY.json", dir_fd=self.directory)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                raise Barred from error
+            os.unlink(EVIDENCE, dir_fd=self.directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Barred from error
 
     # -- the evaluator
 
@@ -220,7 +231,7 @@ class Shim:
             ],
             setpgroup=0,
             setsigmask=(),
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            setsigdef=RESET_SIGNALS,
         )
 
     def refuse(self, error: OSError, what: str, where: bytes) -> None:
@@ -238,7 +249,7 @@ class Shim:
         number: int | None = None,
         detail: str = "",
     ) -> None:
-        """Leave exit.json and tell the launcher."""
+        """Leave the exit record and tell the launcher."""
         code = os.waitstatus_to_exitcode(status) if status is not None else None
         user, system, rss = usage or (0.0, 0.0, 0)
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -254,26 +265,10 @@ class Shim:
             "system_ms": int(system * 1000),
             "max_rss_kib": rss,
         }
-        self.leave_exit(self.document(**fields))
+        self.restore()
+        self.leave("ended", **fields)
         fields["drained"] = drained
         self.tell("ended", **fields)
-
-    def leave_exit(self, body: bytes) -> None:
-        """Fill the room kept for exit.json and name it; write it afresh if it was taken away."""
-        if self.exit_fd >= 0:
-            try:
-                os.pwrite(self.exit_fd, body.ljust(EXIT_PLACEHOLDER_BYTES), 0)
-                mine, named = (
-                    os.fstat(self.exit_fd),
-                    os.stat("exit.json.tmp", dir_fd=self.directory, follow_symlinks=False),
-                )
-                if (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino):
-                    self.publish("exit.json")
-                    return
-                os.unlink("exit.json.tmp", dir_fd=self.directory)
-            except OSError as error:
-                self.tell("evidence_lost", name="exit.json.tmp", errno=error.errno)
-        self.leave("exit.json", body)
 
     def watch(self, leader: int) -> None:
         """Reap everything; record the leader's end; return when no descendant is left."""
@@ -356,7 +351,7 @@ def run(attempt: str, nonce: bytes, channel: int, directory: int, log: int) -> N
         identity = identity_of(leader)
         at_ms = time.time_ns() // MS
         os.chdir("/")
-        shim.leave("STARTED.json", shim.document(leader=identity, at_ms=at_ms))
+        shim.leave("started", leader=identity, at_ms=at_ms)
         shim.tell("started", leader=identity, at_ms=at_ms)
         shim.watch(leader)
     os._exit(0)

@@ -27,6 +27,8 @@ BOOT = (
 REQUEST_BYTES_MAX = 512
 MSG_CMSG_CLOEXEC = 0x40000000
 PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.prctl.restype = ctypes.c_int  # resolved here, once, not in every fork
 KEPT = frozenset(
     {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGSEGV,
      signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
@@ -35,8 +37,7 @@ KEPT = frozenset(
 
 def become_subreaper() -> None:
     """Orphaned descendants of this process become its children. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+    if LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 

@@ -1,6 +1,7 @@
 """What a shim leaves in its attempt's directory: hints for a launcher that finds it later.
 
-Anyone with the same user can forge these files, so nothing is signalled, adopted or freed on their
+One file, `evidence.jsonl`, with a line for each step, padded with empty lines. Anyone with the
+same user can forge it, so nothing is signalled, adopted or freed on its
 word alone: the ledger's identity and /proc decide first.
 """
 
@@ -16,15 +17,25 @@ from .process import ProcessIdentity
 
 
 class ReadyRecord(Frozen):
-    """READY.json: the shim reached its barrier. GO.json has the same shape."""
+    """The shim reached its barrier."""
 
+    kind: Literal["ready"] = Field(description="Step")
+    attempt: AttemptId = Field(description="Attempt")
+    shim: ProcessIdentity = Field(description="The shim")
+
+
+class GoRecord(Frozen):
+    """GO was taken: from here on the evaluator may have run."""
+
+    kind: Literal["go"] = Field(description="Step")
     attempt: AttemptId = Field(description="Attempt")
     shim: ProcessIdentity = Field(description="The shim")
 
 
 class StartedRecord(Frozen):
-    """STARTED.json: the evaluator's image was executed."""
+    """The evaluator's image was executed."""
 
+    kind: Literal["started"] = Field(description="Step")
     attempt: AttemptId = Field(description="Attempt")
     shim: ProcessIdentity = Field(description="The shim")
     leader: ProcessIdentity = Field(description="The evaluator; its pid is also its group")
@@ -32,8 +43,9 @@ class StartedRecord(Frozen):
 
 
 class ExitRecord(Frozen):
-    """exit.json: how the evaluator itself ended, or why it could not be executed."""
+    """How the evaluator itself ended, or why it could not be executed."""
 
+    kind: Literal["ended"] = Field(default="ended", description="Step")
     attempt: AttemptId = Field(description="Attempt")
     shim: ProcessIdentity = Field(description="The shim")
     outcome: Literal["exited", "exec_failed"] = Field(description="How")
@@ -46,3 +58,8 @@ class ExitRecord(Frozen):
     user_ms: int = Field(ge=0, description="CPU time in user mode")
     system_ms: int = Field(ge=0, description="CPU time in the kernel")
     max_rss_kib: int = Field(ge=0, description="Largest resident set")
+
+
+EvidenceRecord = Annotated[
+    ReadyRecord | GoRecord | StartedRecord | ExitRecord, Field(discriminator="kind")
+]

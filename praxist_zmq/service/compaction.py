@@ -41,9 +41,7 @@ class Compaction:
         output = open_log(self._log_path)
         try:
             command = [sys.executable, "-P", "-m", "praxist_zmq.service.compact"]
-            self._pid, self._pidfd = spawn_helper(
-                [*command, str(self._ledger.directory)], output
-            )
+            self._pid, self._pidfd = spawn_helper([*command, str(self._ledger.directory)], output)
         except PraxistError as error:
             self._failed_at = sealed
             self._log.error("no compactor: %s", error)

@@ -481,7 +481,7 @@ class Launcher:
         if evidence.ended is not None:
             self._learn(handle, launch.LeaderEnded(evidence.ended))
         never = (
-            evidence.ready is not None
+            evidence.ready
             and not evidence.went
             and evidence.started is None
             and handle.ledger_leader is None

@@ -138,6 +138,7 @@ def test_a_killed_zygote_is_replaced_and_shims_do_not_notice(bench: Bench, tmp_p
     waiting = bench.ready("j-2.1", ["sh", "-c", "exit 8"])
     zygote = bench.zygote()
     kill(zygote)
+    wait_until(lambda: bench.zygotes() not in ([], [zygote]), "another zygote")
     bench.launch("j-3.1", ["sh", "-c", "exit 9"])
     assert bench.ended("j-3.1").exit_code == 9
     assert is_alive(shim)

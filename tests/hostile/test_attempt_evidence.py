@@ -19,6 +19,7 @@ HOLD = 'while [ ! -e "$0" ]; do sleep 0.02; done; exit 7'
 
 def forged_exit(attempt: str, shim: object, code: int) -> str:
     fields = {
+        "kind": "ended",
         "attempt": attempt, "shim": shim, "outcome": "exited", "exit_code": code,
         "signal": None, "errno": None, "detail": "", "ended_at_ms": 1, "wall_ms": 1,
         "user_ms": 0, "system_ms": 0, "max_rss_kib": 0,
@@ -31,7 +32,10 @@ def test_a_forged_exit_record_is_ignored_while_the_evaluator_lives(
 ) -> None:
     shim, leader = bench.launch("j-1.1", ["sh", "-c", HOLD, str(tmp_path / "end")])
     forged = forged_exit("j-1.1", shim.model_dump(), 0)
-    (bench.run.attempt("j-1.1") / "exit.json").write_text(forged)
+    file = bench.run.attempt("j-1.1") / "evidence.jsonl"
+    kept = file.read_text()
+    file.unlink()  # a new file: the shim's descriptor no longer reaches it
+    file.write_text(kept.strip() + "\n" + forged + "\n")
     bench.kill()
     bench.start()
     bench.adopt("j-1.1", shim, leader)
@@ -48,10 +52,13 @@ def test_a_forged_leader_is_neither_adopted_nor_signalled(bench: Bench, tmp_path
         other = identity_of(stranger.pid)
         assert other is not None
         started = {
+            "kind": "started",
             "attempt": "j-1.1", "shim": shim.model_dump(), "leader": other.model_dump(),
             "at_ms": 1,
         }  # fmt: skip
-        (bench.run.attempt("j-1.1") / "STARTED.json").write_text(json.dumps(started))
+        file = bench.run.attempt("j-1.1") / "evidence.jsonl"
+        lines = [line for line in file.read_text().splitlines() if '"started"' not in line]
+        file.write_text("\n".join([*lines, json.dumps(started)]) + "\n")
         bench.kill()
         bench.reports.clear()
         bench.start()
@@ -85,14 +92,14 @@ def test_a_deleted_directory_and_a_dead_launcher_leave_the_outcome_unknown(
     assert bench.ended("j-1.1").outcome == "unknown"
 
 
-def test_go_json_taken_away_is_not_never_ran_once_the_ledger_saw_it_run(
+def test_go_taken_away_is_not_never_ran_once_the_ledger_saw_it_run(
     bench: Bench, tmp_path: Path
 ) -> None:
     shim, leader = bench.launch("j-1.1", ["sh", "-c", HOLD, str(tmp_path / "end")])
     bench.kill()
     os.kill(shim.pid, 9)
-    for name in ("GO.json", "STARTED.json"):
-        (bench.run.attempt("j-1.1") / name).unlink()
+    file = bench.run.attempt("j-1.1") / "evidence.jsonl"
+    file.write_text(file.read_text().splitlines()[0] + "\n")
     (tmp_path / "end").touch()
     bench.start()
     bench.adopt("j-1.1", shim, leader)
@@ -137,15 +144,17 @@ def test_planted_paths_are_refused(bench: Bench, tmp_path: Path, what: str) -> N
         assert victim.read_text() == "precious"
 
 
-def test_a_planted_temporary_file_does_not_take_the_record(bench: Bench, tmp_path: Path) -> None:
+def test_a_redirected_record_is_written_afresh_and_not_through_the_link(
+    bench: Bench, tmp_path: Path
+) -> None:
     shim = bench.ready("j-1.1", ["sh", "-c", "exit 3"])
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    directory = bench.run.attempt("j-1.1")
-    (directory / "exit.json.tmp").unlink()
-    (directory / "exit.json.tmp").symlink_to(victim)
+    file = bench.run.attempt("j-1.1") / "evidence.jsonl"
+    file.unlink()
+    file.symlink_to(victim)
     bench.go("j-1.1")
     assert bench.ended("j-1.1").exit_code == 3
     assert victim.read_text() == "precious"
-    record = json.loads((directory / "exit.json").read_text())
-    assert (record["exit_code"], record["shim"]) == (3, shim.model_dump())
+    last = json.loads(file.read_text().strip().splitlines()[-1])
+    assert (last["kind"], last["exit_code"], last["shim"]) == ("ended", 3, shim.model_dump())

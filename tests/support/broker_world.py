@@ -121,8 +121,6 @@ class FakeLauncher:
             case orders.AdoptAttempt():
                 self.in_hand.add(order.attempt)
                 attempt = attempt or self._unknown(order.attempt)
-                if attempt.phase == "waiting":
-                    return [self.end(attempt, "never_ran")]
                 return [attempt.report]
             case orders.ForgetAttempt():
                 self.in_hand.discard(order.attempt)

@@ -142,9 +142,12 @@ class Bench:
         self.process.stdin.close()
         self.end.close()
 
-    def zygote(self) -> int:
+    def zygotes(self) -> list[int]:
         found = [p for p in processes() if p.parent == self.pid and _is_zygote(p.pid)]
-        return found[0].pid
+        return [p.pid for p in living(found)]
+
+    def zygote(self) -> int:
+        return self.zygotes()[0]
 
     # -- orders and reports
 
@@ -164,7 +167,10 @@ class Bench:
         def look() -> Any:
             return next((r for r in self.seen(kind, attempt) if match is None or match(r)), None)
 
-        return wait_until(look, f"{kind} of {attempt}; got {self.reports[-4:]}", timeout_s=10)
+        try:
+            return wait_until(look, f"{kind} of {attempt}", timeout_s=10)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; got {self.reports[-4:]}") from None
 
     def spawn(
         self,

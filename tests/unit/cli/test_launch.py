@@ -329,3 +329,36 @@ def test_no_scheduler_is_sixty_nine_in_words_and_in_json(
     assert outcome.err.startswith("unavailable  t  no scheduler answers for this run: ")
     document = call("--json", *LAUNCH).document
     assert (document["kind"], document["verdict"]) == ("launch", "unavailable")
+
+
+def test_a_long_wait_gives_signs_of_life(
+    scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("praxist_zmq.cli.waiting.HEARTBEAT_S", 0.1)
+    job = view(blockers=(BLOCKER,))
+    scheduler.answers["submit_job"] = submitted(job)
+    scheduler.tell(job)
+    outcome = call("launch", "--max-wait", "0.35", *LAUNCH[1:])
+    assert "queued j-1 for 35m00s: gpu_compute_short" in outcome.err
+    quiet = call("-q", "launch", "--max-wait", "0.35", *LAUNCH[1:])
+    assert "for 35m00s" not in quiet.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("--tag", "a\x1b[31m"), "control character"),
+        (("--tag", ""), "control character"),
+        (("--tag", "x" * 513), "512"),
+        (("--peer", "p 1"), "letters, digits"),
+        (("--cwd", "/nonexistent"), "not a directory"),
+    ],
+)
+def test_what_is_wrong_as_sent_is_said_in_words(
+    scheduler: FakeScheduler, call: Call, changed: tuple[str, str], said: str
+) -> None:
+    outcome = call("submit", "--peer", "p1", "--tag", "t", *changed, "--", "x")
+    assert outcome.exit_code == 65
+    assert said in outcome.err
+    assert "\x1b" not in outcome.err
+    assert not scheduler.requests

@@ -7,8 +7,8 @@ import itertools
 from praxist_zmq.core.launch import (
     TABLE,
     Fact,
-    Going,
     GoGiven,
+    Going,
     LeaderEnded,
     LeaderStarted,
     Life,
