@@ -70,6 +70,7 @@ class Launcher:
     """All attempts of one run, around one zygote."""
 
     def __init__(self, run: RunPaths, link: Link, clock: Clock) -> None:
+        self._run = run
         self._files = AttemptFiles(run)
         self._link = link
         self._clock = clock
@@ -552,7 +553,7 @@ class Launcher:
         orphans = ending.own_orphans(self._nursery.pid, shims)
         sweeping = [h for h in self._handles.values() if h.life.phase is Phase.SWEEPING]
         return ending.without_shim(
-            life.attempt,
+            str(self._run.attempt(life.attempt)),
             shim,
             life.leader,
             handle.hinted_group,

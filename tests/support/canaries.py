@@ -7,13 +7,18 @@ import subprocess
 
 
 class Canaries:
-    """One in a session of its own, one in our group, both with a copied experiment environment."""
+    """One in a session of its own, one in our group.
+
+    Both have the environment that the first attempt of another run has.
+    """
 
     def __init__(self, run_dir: str) -> None:
         environment = {
             **os.environ,
-            "PRAXIST_RUN_DIR": run_dir,
+            "PRAXIST_RUN_DIR": f"{run_dir}-other",
+            "PRAXIST_EXPERIMENT_ID": "j-1",
             "PRAXIST_EXPERIMENT_ATTEMPT_ID": "j-1.1",
+            "PRAXIST_EXPERIMENT_ATTEMPT_DIR": f"{run_dir}-other/resource_scheduler/attempts/j-1.1",
         }
         self._processes = [
             subprocess.Popen(["sleep", "600"], env=environment, start_new_session=own, cwd=run_dir)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from praxist_zmq import Client
-from praxist_zmq.client.views import Job, SubmitResult
+from praxist_zmq.client.views import JobInfo, SubmitResult
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.paths import RunPaths
 
@@ -224,7 +224,7 @@ class Run:
             "launch", "--peer", peer, "--tag", tag, *options, "--", *self.evaluator(*actions)
         ]  # fmt: skip
 
-    def show(self, job: str) -> Job:
+    def show(self, job: str) -> JobInfo:
         """One job, on a connection of its own."""
         with self.client() as client:
             return client.show(job)
