@@ -41,7 +41,7 @@ def under(shim: ProcessIdentity) -> Members | None:
 
 
 def without_shim(
-    attempt: str,
+    directory: str,
     shim: ProcessIdentity,
     leader: ProcessIdentity | None,
     hinted_group: int | None,
@@ -50,13 +50,13 @@ def without_shim(
 ) -> Members:
     """What may be left of an attempt whose shim is gone.
 
-    `leader` is proved (the ledger's word, or seen as the shim's child); `hinted_group` is only
+    `directory` is the attempt's. `leader` is proved (the ledger's word, or seen as the shim's child); `hinted_group` is only
     an evidence file's word and makes nothing ours. `orphans` are processes that fell to this
     launcher when their shim died. They descend from some attempt of ours; `only_one` says that
     it can only be this one.
     """
     group = _group_still_meant(leader) if leader is not None else hinted_group
-    ours, doubtful = tree.kin(attempt, group, shim.start_ticks)
+    ours, doubtful = tree.kin(directory, group, shim.start_ticks)
     proved = {stat.pid: stat for stat in ours}
     unsure = {stat.pid: stat for stat in doubtful}
     if leader is not None and is_alive(leader):

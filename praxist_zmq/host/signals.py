@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import socket
+from collections.abc import Callable
 from functools import cache
 from types import FrameType
 
@@ -106,8 +107,14 @@ def _note(_number: int, _frame: FrameType | None) -> None:
 
 def outlive_terminal() -> None:
     """Ignore what a terminal sends: our end is the end of our supervisor, seen on stdin."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
+
+
+def on_term(action: Callable[[], None]) -> None:
+    """Run `action` in the main thread when SIGTERM comes; a `ChildWatch` wakes its poll."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: action())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def reap() -> list[tuple[int, int]]:

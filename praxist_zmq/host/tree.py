@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from .identity import ProcStat, has_live_task, read_stat
 
 ENVIRON_BYTES_MAX = 4 * 1024 * 1024
-ATTEMPT_VARIABLE = b"PRAXIST_EXPERIMENT_ATTEMPT_ID="
+DIRECTORY_VARIABLE = b"PRAXIST_EXPERIMENT_ATTEMPT_DIR="
 
 
 def processes() -> Iterator[ProcStat]:
@@ -75,14 +75,18 @@ def living(stats: Iterable[ProcStat]) -> list[ProcStat]:
     return [stat for stat in stats if stat.state not in ("Z", "X", "x") or has_live_task(stat.pid)]
 
 
-def names_attempt(pid: int, attempt: str) -> bool:
-    """Whether the initial environment of `pid` names the attempt. A hint: anyone can forge it."""
+def names_attempt(pid: int, directory: str) -> bool:
+    """Whether the initial environment of `pid` names the attempt's directory.
+
+    The directory and not the name: every run on the host has a `j-1.1`. A hint: anyone can forge
+    it.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as source:
             block = source.read(ENVIRON_BYTES_MAX)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
-    return ATTEMPT_VARIABLE + attempt.encode() in block.split(b"\0")
+    return DIRECTORY_VARIABLE + os.fsencode(directory) in block.split(b"\0")
 
 
 def owner(pid: int) -> int | None:
@@ -93,11 +97,13 @@ def owner(pid: int) -> int | None:
         return None
 
 
-def kin(attempt: str, group: int | None, since_ticks: int) -> tuple[list[ProcStat], list[ProcStat]]:
+def kin(
+    directory: str, group: int | None, since_ticks: int
+) -> tuple[list[ProcStat], list[ProcStat]]:
     """Live processes that may belong to an attempt whose shim is gone: (ours, doubtful).
 
-    Ours: same user, started no earlier than the shim, and its environment names the attempt; or
-    a descendant of such a process. Doubtful: in the evaluator's group or session with nothing
+    Ours: same user, started no earlier than the shim, and its environment names the attempt's
+    directory; or a descendant of such a process. Doubtful: in the evaluator's group or session with nothing
     else to tell whose it is (the number may have changed hands): it keeps the attempt held and
     is never signalled.
     """
@@ -107,7 +113,7 @@ def kin(attempt: str, group: int | None, since_ticks: int) -> tuple[list[ProcSta
     for stat in living(processes()):
         if stat.start_ticks < since_ticks or stat.pid == os.getpid():
             continue
-        if names_attempt(stat.pid, attempt) and owner(stat.pid) == own_user:
+        if names_attempt(stat.pid, directory) and owner(stat.pid) == own_user:
             ours[stat.pid] = stat
         elif group is not None and group in (stat.group, stat.session):
             doubtful[stat.pid] = stat

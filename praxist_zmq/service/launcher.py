@@ -133,6 +133,7 @@ def serve(configuration: LauncherConfiguration, stdin: int) -> None:
     held = lock(run, clock)
     client = LinkClient(Path(configuration.core), bytes.fromhex(configuration.secret))
     launcher = Launcher(run, CoreLink(client), clock)
+    signals.on_term(launcher.finish)
     try:
         announce(configuration.ready_fd)
         launcher.serve(until_closed=stdin)

@@ -52,7 +52,7 @@ class EndingByOrder:
         orphans = ending.own_orphans(self._attempts.nursery.pid, shims)
         sweeping = [h for h in self._attempts.handles.values() if h.life.phase is Phase.SWEEPING]
         return ending.without_shim(
-            life.attempt,
+            str(self._attempts.files.run.attempt(life.attempt)),
             shim,
             life.leader,
             handle.hinted_group,

@@ -39,7 +39,7 @@ try:
     assert open_pidfd(leader) is None
     assert not signals.send(leader, signals.KILL)
     assert not signals.send_group(fd, signals.KILL)
-    assert not without_shim("j-1.1", own, leader, None, [], True).pids
+    assert not without_shim("/no/such/attempts/j-1.1", own, leader, None, [], True).pids
     assert stranger.poll() is None
 finally:
     stranger.kill(); stranger.wait()

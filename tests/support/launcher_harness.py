@@ -182,7 +182,7 @@ class Bench:
     ) -> None:
         self.attempts.append(attempt)
         variables = environment if environment is not None else {"PATH": "/usr/bin:/bin"}
-        variables = {"PRAXIST_EXPERIMENT_ATTEMPT_ID": attempt, **variables}
+        variables = {"PRAXIST_EXPERIMENT_ATTEMPT_DIR": str(self.run.attempt(attempt)), **variables}
         self.order(
             SpawnAttempt(
                 attempt=attempt,
@@ -246,7 +246,7 @@ class Bench:
         return [
             stat
             for stat in living(processes())
-            if any(names_attempt(stat.pid, attempt) for attempt in self.attempts)
+            if any(names_attempt(stat.pid, str(self.run.attempt(a))) for a in self.attempts)
             or _mentions(stat.pid, str(self.directory).encode())
         ]
 
