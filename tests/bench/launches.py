@@ -1,0 +1,116 @@
+"""From a submission to the evaluator's first instruction, and finished jobs a second."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+from praxist_zmq.client import Client, RefusedError
+from tests.bench import limits
+from tests.bench.figures import Figure, quantile, spread
+from tests.bench.place import Place
+from tests.support.wait import wait_until
+
+GROUP = "submit to start"
+
+
+def started(place: Place, *, quick: bool) -> list[Figure]:
+    """A connected client, an empty queue; the evaluator reads the clock first."""
+    count, runs = (60, 1) if quick else (150, 3)
+    stamps = place.directory / "stamps"
+    command = [*place.trivial, str(stamps)]
+    ours = []
+    with place.run("start", 4) as run, Client(run.paths.run_dir) as client:
+        for n in range(runs + 1):
+            taken = _through_us(client, command, stamps, 20 if n == 0 else count, f"s{n}")
+            ours.append(taken)
+    bare = [_bare(command, stamps, count) for _ in range(runs)]
+    middle = statistics.median(quantile(taken, 0.5) for taken in ours[1:])
+    tail = statistics.median(quantile(taken, 0.99) for taken in ours[1:])
+    limit = statistics.median(quantile(taken, 0.5) for taken in bare)
+    what = "bare Popen of the same" if place.compiled else "bare Popen; no compiler: in Python"
+    detail = {
+        "p50_ms": spread([1e3 * quantile(taken, 0.5) for taken in ours[1:]]),
+        "p99_ms": spread([1e3 * quantile(taken, 0.99) for taken in ours[1:]]),
+        "bare_p50_ms": spread([1e3 * quantile(taken, 0.5) for taken in bare]),
+    }
+    return [
+        Figure(GROUP, "p50", 1e3 * middle, "ms", 1e3 * limit, what, detail=detail),
+        Figure(GROUP, "p50 over the bare one", 1e3 * (middle - limit), "ms", target=10,
+               target_of="value", sense="most"),
+        Figure(GROUP, "p99", 1e3 * tail, "ms",
+               1e3 * statistics.median(quantile(taken, 0.99) for taken in bare), what),
+    ]  # fmt: skip
+
+
+def _through_us(
+    client: Client, command: list[str], stamps: Path, count: int, mark: str
+) -> list[float]:
+    stamps.write_bytes(b"")
+    sent = []
+    for n in range(count):
+        sent.append(time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        job = client.submit(
+            tag=f"{mark}-{n}", peer="bench", command=command, cwd="/", environment={}
+        ).job.job
+        client.wait(job, timeout_s=30)
+    return _differences(sent, stamps)
+
+
+def _bare(command: list[str], stamps: Path, count: int) -> list[float]:
+    stamps.write_bytes(b"")
+    sent = []
+    for _ in range(count):
+        sent.append(time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        subprocess.Popen(command, env={}, start_new_session=True).wait()
+    return _differences(sent, stamps)
+
+
+def _differences(sent: list[int], stamps: Path) -> list[float]:
+    seen = [int(line) for line in stamps.read_text().split()]
+    if len(seen) != len(sent):
+        raise RuntimeError(f"{len(sent)} jobs, but {len(seen)} evaluators ran")
+    return [(there - here) / 1e9 for here, there in zip(sent, seen, strict=True)]
+
+
+def finished(place: Place, *, quick: bool) -> list[Figure]:
+    """Trivial jobs from the submission of a batch to the end of its last one."""
+    found = []
+    count, runs = (150, 1) if quick else (400, 3)
+    one = limits.spawn_rate(place.trivial, 400, 1)
+    for slots in (2, 8):
+        with place.run(f"jobs{slots}", slots) as run, Client(run.paths.run_dir) as client:
+            _batch(client, place.trivial, 50, "warm")
+            rates = [_batch(client, place.trivial, count, f"b{n}") for n in range(runs)]
+        many = limits.spawn_rate(place.trivial, 400, slots)
+        detail = {"rates": spread(rates), "bare_one_at_a_time": one, "bare_at_once": many}
+        rate = statistics.median(rates)
+        name = f"{slots} slots"
+        what = f"bare posix_spawn and reap, {slots} at a time"
+        target = {"target": 0.15} if slots == 8 else {}
+        found.append(Figure("finished jobs", name, rate, "/s", many, what, **target, detail=detail))
+        if slots == 8:
+            found.append(
+                Figure("finished jobs", f"{name}, as such", rate, "/s", target=200,
+                       target_of="value")
+            )  # fmt: skip
+    return found
+
+
+def _batch(client: Client, command: list[str], count: int, mark: str) -> float:
+    """Jobs a second."""
+    wanted = client.status()["jobs"]["completed"] + count
+    jobs = [
+        {"tag": f"{mark}-{n}", "peer": "bench", "command": command, "cwd": "/", "environment": {}}
+        for n in range(count)
+    ]
+    began = time.perf_counter()
+    answers = client.submit_many(jobs)
+    last = answers[-1]
+    if isinstance(last, RefusedError):
+        raise last
+    client.wait(last.job.job, timeout_s=120)
+    wait_until(lambda: client.status()["jobs"]["completed"] >= wanted, "all jobs to complete")
+    return count / (time.perf_counter() - began)
