@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from praxist_zmq.host.clock import SystemClock
-
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host import stdio
+from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.service import run_start
 from praxist_zmq.service.detached import start_detached

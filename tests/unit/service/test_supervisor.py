@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from praxist_zmq.host.identity import read_stat
 
+from praxist_zmq.host.identity import read_stat
 from praxist_zmq.host.paths import RunPaths, RunSockets
 from tests.support.wait import wait_until
 
