@@ -370,7 +370,7 @@ def test_restarts_leave_no_descriptor_and_no_zombie_behind(fake: FakeRun) -> Non
     for number in range(4):
         os.kill(fake.pids("sampler")[-1], signal.SIGKILL)
         wait_until(lambda n=number: len(fake.pids("sampler")) == n + 2, "started again")
-    wait_until(lambda: len(os.listdir(folder)) == before, "as many descriptors as before")
+    wait_until(lambda: len(os.listdir(folder)) <= before, "no more descriptors than before")
     assert all(read_stat(pid) is None for pid in fake.pids("sampler")[:-1])
 
 
