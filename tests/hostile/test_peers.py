@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
+from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.protocol.envelope import PREAMBLE
 from praxist_zmq.transport.link import LinkClient
@@ -49,6 +50,16 @@ def served(place: Site, timeout_s: float = 9) -> bool:
         return requester.request(BODY, "request-1", timeout_s) == {"kind": "done"}
     finally:
         requester.close()
+
+
+def served_at_last(place: Site) -> bool:
+    """Served by this gateway or, as a supervisor would have it, by the next."""
+    try:
+        return served(place, 2)
+    except PraxistError:
+        if place.gateway.poll() is not None:
+            place.start_gateway()
+        return False
 
 
 def peak_mib(pid: int) -> int:
@@ -145,15 +156,14 @@ def test_a_message_without_an_end_costs_the_gateway_only(place: Site, peers: lis
     piece = frame(b"y" * 60_000, more=True)
     while peer.send(piece):
         pass
-    assert peak_mib(pid) < 250 if place.gateway.poll() is None else True
+    with contextlib.suppress(FileNotFoundError, KeyError):  # it may have died of it
+        assert peak_mib(pid) < 250
     link = LinkClient(place.core, bytes.fromhex(SECRET))
     try:
         wait_until(link.connected_again, "the broker's link still serves")
     finally:
         link.close()
-    if place.gateway.poll() is not None:
-        place.start_gateway()
-    assert served(place)
+    wait_until(lambda: served_at_last(place), "service")
 
 
 def test_a_deep_body_is_not_parsed_here(place: Site, peers: list[RawPeer]) -> None:
@@ -190,9 +200,7 @@ def test_running_out_of_descriptors_costs_the_gateway_only(
         wait_until(link.connected_again, "the broker's link still serves")
     finally:
         link.close()
-    if place.gateway.poll() is not None:
-        place.start_gateway()
-    assert served(place)
+    wait_until(lambda: served_at_last(place), "service")
 
 
 def test_a_process_that_connects_without_end_is_slowed_down(
