@@ -63,9 +63,10 @@ def _drain(settings: Settings, patience: _Patience) -> None:
         while jobs := _running(client, settings.timeout_s):
             left = patience.left_s(WATCH_S)
             if left <= 0:
+                ask(client, {"kind": "hold_admission", "held": False}, settings.timeout_s)
                 raise PraxistError(
                     "wait_timeout",
-                    f"{len(jobs)} experiments still run; the scheduler is up and admits nothing",
+                    f"{len(jobs)} experiments still run; the scheduler goes on and admits again",
                     ["run `down --drain` again, or `down` without waiting for them"],
                 )
             watched = {"kind": "watch_job", "job": jobs[0], "until": "terminal"}

@@ -320,9 +320,9 @@ class Client:
         """Fence the run and end it: `rejected` and `ending` jobs."""
         return self._ask({"kind": "stop_run", "grace_seconds": grace_seconds, "dry_run": dry_run})
 
-    def hold(self) -> None:
-        """Start nothing more; queued jobs stay queued."""
-        self._ask({"kind": "hold_admission"})
+    def hold(self, held: bool = True) -> None:
+        """Start nothing more (or again, with False); queued jobs stay queued."""
+        self._ask({"kind": "hold_admission", "held": held})
 
 
 def _body(request_id: str, request: Mapping[str, Any]) -> bytes:

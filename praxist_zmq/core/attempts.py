@@ -138,7 +138,7 @@ def _ended(
     permanent: bool,
 ) -> None:
     """The whole tree is gone: release what it held, and end the job or try again."""
-    at_ms = turn.stamp.at_ms
+    at_ms = _ended_at(turn, attempt, report)
     name = attempt.attempt
     if attempt.phase != "exited":
         turn.record(
@@ -156,7 +156,7 @@ def _ended(
     # The job first, then what it held: if only a part of this reaches the disk before a power
     # cut, the allocation is still there to be released by the same report.
     if job.state == "running" and job.attempt == name:
-        _decide_job(turn, job, attempt, log_tail, permanent=permanent)
+        _decide_job(turn, job, attempt, at_ms, log_tail, permanent=permanent)
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
     turn.soft.released.discard(name)
     if job.work_class != "mature":
@@ -165,7 +165,17 @@ def _ended(
     turn.order(ForgetAttempt(attempt=name))
 
 
-def _decide_job(turn: Turn, job: Job, attempt: Attempt, log_tail: str, *, permanent: bool) -> None:
+def _ended_at(turn: Turn, attempt: Attempt, report: rep.AttemptEnded | None) -> int:
+    """When it ended: by its own record, if that lies between its start and now."""
+    now = turn.stamp.at_ms
+    if report is None or report.ended_at_ms is None:
+        return now
+    return min(now, max(report.ended_at_ms, attempt.launched_at_ms or attempt.allocated_at_ms))
+
+
+def _decide_job(
+    turn: Turn, job: Job, attempt: Attempt, at_ms: int, log_tail: str, *, permanent: bool
+) -> None:
     """End the job or put it back in the queue."""
     decision = decide_retry(
         outcome=attempt.outcome or "unknown",
@@ -188,13 +198,14 @@ def _decide_job(turn: Turn, job: Job, attempt: Attempt, log_tail: str, *, perman
         )
         turn.soft.queue.put(job)
     else:
-        _finish(turn, job, attempt, decision.state or "failed", decision.category, log_tail)
+        _finish(turn, job, attempt, at_ms, decision.state or "failed", decision.category, log_tail)
 
 
 def _finish(
     turn: Turn,
     job: Job,
     attempt: Attempt,
+    at_ms: int,
     state: Literal["completed", "failed", "drained_unknown"],
     category: ev.FailureCategory | None,
     log_tail: str,
@@ -211,7 +222,7 @@ def _finish(
         signature = attempt.detail or None
     turn.record(
         ev.JobFinished(
-            at_ms=turn.stamp.at_ms,
+            at_ms=at_ms,
             job=job.job,
             attempt=attempt.attempt,
             state=state,

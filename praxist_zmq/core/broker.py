@@ -197,7 +197,7 @@ class Broker:
             case req.StopRun():
                 return control.stop(turn, request)
             case req.HoldAdmission():
-                return control.hold(turn)
+                return control.hold(turn, request)
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")

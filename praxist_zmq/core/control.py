@@ -126,9 +126,10 @@ def _stored_command(job: Job, request: req.RetryJob) -> tuple[OsText, ...]:
     return command
 
 
-def hold(turn: Turn) -> Done:
-    """Start nothing more until the scheduler is started again; what is queued stays queued."""
-    turn.soft.held = True
+def hold(turn: Turn, request: req.HoldAdmission) -> Done:
+    """Start nothing more, until it is released or the scheduler is started again. What is queued
+    stays queued."""
+    turn.soft.held = request.held
     return Done()
 
 

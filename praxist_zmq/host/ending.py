@@ -50,10 +50,10 @@ def without_shim(
 ) -> Members:
     """What may be left of an attempt whose shim is gone.
 
-    `directory` is the attempt's. `leader` is proved (the ledger's word, or seen as the shim's child); `hinted_group` is only
-    an evidence file's word and makes nothing ours. `orphans` are processes that fell to this
-    launcher when their shim died. They descend from some attempt of ours; `only_one` says that
-    it can only be this one.
+    `directory` is the attempt's. `leader` is proved (the ledger's word, or seen as the shim's
+    child); `hinted_group` is only an evidence file's word and makes nothing ours. `orphans` are
+    processes that fell to this launcher when their shim died. They descend from some attempt of
+    ours; `only_one` says that it can only be this one.
     """
     group = _group_still_meant(leader) if leader is not None else hinted_group
     ours, doubtful = tree.kin(directory, group, shim.start_ticks)

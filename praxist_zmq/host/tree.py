@@ -103,9 +103,9 @@ def kin(
     """Live processes that may belong to an attempt whose shim is gone: (ours, doubtful).
 
     Ours: same user, started no earlier than the shim, and its environment names the attempt's
-    directory; or a descendant of such a process. Doubtful: in the evaluator's group or session with nothing
-    else to tell whose it is (the number may have changed hands): it keeps the attempt held and
-    is never signalled.
+    directory; or a descendant of such a process. Doubtful: in the evaluator's group or session
+    with nothing else to tell whose it is (the number may have changed hands): it keeps the
+    attempt held and is never signalled.
     """
     ours: dict[int, ProcStat] = {}
     doubtful: dict[int, ProcStat] = {}

@@ -148,6 +148,7 @@ class HoldAdmission(Frozen):
     """Start nothing more (for `down --drain`); queued jobs stay queued. Not durable."""
 
     kind: Literal["hold_admission"] = "hold_admission"
+    held: bool = Field(default=True, description="False: start again what may start")
 
 
 Request = Annotated[

@@ -30,7 +30,7 @@ from ..core.queries import status
 from ..core.turn import Turn, refusal_of
 from ..core.views import timestamp
 from ..errors import PraxistError
-from ..host.clock import SystemClock
+from ..host.clock import SystemClock, pause_ms
 from ..host.identity import boot_id, identity_of, own_pid, own_user
 from ..host.paths import ipc
 from ..host.resource_limits import raise_open_files
@@ -64,6 +64,8 @@ PAIRS_PER_MESSAGE = 2_000
 STATUS_BUSY_MS = 1_000
 STATUS_IDLE_MS = 5_000
 MAINTENANCE_MS = 1_000
+LOCK_PATIENCE_MS = 10_000
+LOCK_PAUSE_MS = 20
 
 Address = tuple[bytes, bytes]
 """(the gateway's address on the link, the peer's routing id at the gateway)."""
@@ -290,8 +292,8 @@ def serve(config: ChildConfig) -> int:
     raise_open_files()
     signals = SignalPipe()
     me = identity_of(own_pid())
-    holder = {"process": "broker", "pid": own_pid()}
-    lock = OwnerLock.acquire(config.run.ledger_lock, holder)
+    holder: dict[str, object] = {"process": "broker", "pid": own_pid()}
+    lock = _take_ledger(config, holder)
     ledger, broker = open_ledger(config)
     broker.soft.run_dir = config.run_dir
     broker.soft.run_key = config.run.run_key
@@ -335,6 +337,20 @@ def serve(config: ChildConfig) -> int:
     ledger.close()
     lock.release()
     return 0 if broker.stopped else ENDED_IN_ORDER
+
+
+def _take_ledger(config: ChildConfig, holder: dict[str, object]) -> OwnerLock:
+    """The lock of the ledger. A broker of a supervisor that was killed ends by itself, but may
+    need a moment for it. Raises `already_running`."""
+    clock = SystemClock()
+    deadline_ms = clock.mono_ms() + LOCK_PATIENCE_MS
+    while True:
+        try:
+            return OwnerLock.acquire(config.run.ledger_lock, holder)
+        except PraxistError as error:
+            if error.code != "already_running" or clock.mono_ms() >= deadline_ms:
+                raise
+        pause_ms(LOCK_PAUSE_MS)
 
 
 ENDED_IN_ORDER = 143

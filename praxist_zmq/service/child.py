@@ -42,6 +42,8 @@ class Child:
     """CLOCK_BOOTTIME milliseconds of its latest start."""
     silent_since_ms: int = 0
     """When it last said something while starting."""
+    rest_until_ms: int | None = None
+    """When it is started again; None unless it rests after too many restarts."""
     starts: int = 0
     unready_ends: int = 0
     """How often in a row it was given up because it did not get ready."""

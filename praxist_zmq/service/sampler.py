@@ -30,8 +30,8 @@ from .device_probe import DeviceProbe
 
 TOPIC = b"host"
 INTERVAL_MS = 1_000
-QUICK_INTERVAL_MS = 200
-QUICK_SAMPLES = 5
+QUICK_INTERVAL_MS = 50
+QUICK_SAMPLES = 8
 FIRST_ANSWER_S = 0.5
 
 

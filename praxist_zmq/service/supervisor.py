@@ -36,6 +36,8 @@ READY_BOUND_MS = 30_000
 END_BOUND_MS = 10_000
 """Between SIGTERM and SIGKILL of a child."""
 READY_TRIES = 2
+FRONT = "gateway"
+FRONT_REST_MS = 2_000
 """A process given up so often in a row for not getting ready is not started again."""
 
 _log = logging.getLogger(__name__)
@@ -103,6 +105,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._on_child_ready = on_child_ready
         self._intensity = RestartIntensity()
+        self._front_intensity = RestartIntensity()
         self._poller = Poller()
         self._polled: dict[str, int] = {}
         self._phase: Literal["starting", "serving", "ending"] = "starting"
@@ -243,11 +246,23 @@ class Supervisor:
     ) -> bool:
         if child is not None and child.unready_ends >= self._tries():
             error = PraxistError("start_failed", f"{name} did not get ready in time: {reason}")
+        elif child is not None and name == FRONT and self._phase == "serving":
+            return self._front_may_restart(child, reason)
         elif self._intensity.allow(self._clock.mono_ms()):
             return True
         else:
             error = PraxistError("restart_limit", f"{name}: {reason}")
         self._give_up(name, how, error, child.log_tail() if child else "")
+        return False
+
+    def _front_may_restart(self, child: Child, reason: str) -> bool:
+        """Peers can end the process that they touch as often as they like: that must not end the
+        run. Past the limit it rests between restarts instead."""
+        now = self._clock.mono_ms()
+        if self._front_intensity.allow(now):
+            return True
+        child.rest_until_ms = now + FRONT_REST_MS
+        _log.error("%s rests for %d s: %s", child.name, FRONT_REST_MS // 1000, reason)
         return False
 
     def _tries(self) -> int:
@@ -259,6 +274,9 @@ class Supervisor:
             return
         now = self._clock.mono_ms()
         for child in self._children:
+            if child.rest_until_ms is not None and now >= child.rest_until_ms:
+                child.rest_until_ms = None
+                self._spawn(child)
             late = now - child.silent_since_ms >= READY_BOUND_MS
             if child.pid is not None and not child.ready and late:
                 _log.error("%s said nothing for %d s", child.name, READY_BOUND_MS // 1000)
@@ -356,6 +374,7 @@ class Supervisor:
                 for child in self._children
                 if child.pid is not None and not child.ready
             ]
+            due += [c.rest_until_ms for c in self._children if c.rest_until_ms is not None]
         if self._watchdog_ms is not None:
             due.append(self._watchdog_at_ms)
         return max(min(due) - now, 0) if due else None

@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol import events as ev
 from tests.support import oracle
@@ -145,13 +147,10 @@ def test_refused_at_once_and_nothing_left(run: Run) -> None:
             ),
             ("profile", {"command": ["true"], "profile": "nope"}, "unknown_profile"),
         ):
-            try:
+            with pytest.raises(PraxistError) as caught:
                 client.submit(tag=what, peer="p", **options)
-            except PraxistError as error:
-                assert error.code == code, (what, error)
-                assert error.exit_code == 65
-            else:
-                raise AssertionError(f"{what} was accepted")
+            assert caught.value.code == code, (what, caught.value)
+            assert caught.value.exit_code == 65
         assert client.queue(include_terminal=True) == []
     typed = run.cli("submit", "--peer", "p", "--tag", "t", "--cwd", "/no/such", "--", "true")
     assert (typed.status, typed.err.split()[0]) == (65, "rejected")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def shared_devices(runs: Iterable[Run]) -> list[str]:
     faults = []
     for uuid, spans in held.items():
         spans.sort()
-        for (_, until, first), (began, _, second) in zip(spans, spans[1:], strict=False):
+        for (_, until, first), (began, _, second) in pairwise(spans):
             if began < until:
                 faults.append(f"{uuid} was held by {first} and {second} at once")
     return faults

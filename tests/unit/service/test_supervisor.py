@@ -186,6 +186,16 @@ def test_more_than_five_restarts_in_ten_seconds_end_everything_with_the_reason(
     assert not fake.living()
 
 
+def test_peers_that_crash_the_gateway_do_not_end_the_run(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    for number in range(6):
+        os.kill(fake.pids("gateway")[-1], signal.SIGKILL)
+        wait_until(lambda n=number: len(fake.pids("gateway")) == n + 2, "started again")
+    assert process.poll() is None
+    assert len(fake.pids("broker")) == 1
+
+
 def test_a_permanent_failure_is_told_at_once_and_not_retried(fake: FakeRun) -> None:
     fake.behave("broker", exit=74, fatal="ledger_damaged")
     process = fake.up()
