@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import yaml
 
 from praxist_zmq.protocol.policy import SchedulerPolicy
+from praxist_zmq.service.policy_file import read_policy
 from tests.arch.source import CHECKOUT
 
 CONTRACTS = sorted((CHECKOUT / "conf").glob("contract*.yaml"))
@@ -31,10 +30,7 @@ def test_a_contract_has_only_known_keys_and_values_in_range(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CONTRACTS, ids=lambda path: path.name)
 def test_a_contract_is_read_without_a_warning(path: Path) -> None:
-    if importlib.util.find_spec("praxist_zmq.service.policy_file") is None:
-        pytest.skip("praxist_zmq.service.policy_file is not part of this checkout yet")
-    reader = importlib.import_module("praxist_zmq.service.policy_file")
-    reading = reader.read_policy(path)
+    reading = read_policy(path)
     assert list(reading.warnings) == []
     assert reading.policy.default_profile in reading.policy.profiles
 

@@ -61,7 +61,7 @@ def test_arguments_and_environment_arrive_byte_exact(bench: Bench) -> None:
     bench.launch("j-1.1", [PYTHON, "-I", "-c", code, *arguments], environment=variables)
     assert bench.ended("j-1.1").exit_code == 0
     expected = {
-        b"PRAXIST_EXPERIMENT_ATTEMPT_ID": b"j-1.1",
+        b"PRAXIST_EXPERIMENT_ATTEMPT_DIR": os.fsencode(bench.run.attempt("j-1.1")),
         **{k.encode(): v if isinstance(v, bytes) else v.encode() for k, v in variables.items()},
     }
     given = bench.log("j-1.1").decode().strip()
