@@ -1,0 +1,105 @@
+"""The attempt's own guard is killed: the attempt's end is unknown, never a success, never freed
+while something of it lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.support import oracle
+from tests.support.campaign import ensure_up
+from tests.support.canaries import Canaries
+from tests.support.run import Run, send
+from tests.support.run_fixtures import MakeRun
+from tests.support.wait import wait_until
+
+
+def _shims(run: Run) -> list[int]:
+    return [pid for name, pid in run.processes().items() if name.startswith("shim")]
+
+
+def _shim(run: Run) -> int:
+    (pid,) = _shims(run)
+    return pid
+
+
+def test_killed_shim(make_run: MakeRun) -> None:
+    run = make_run(slots=1)
+    run.up()
+    with run.client() as client:
+        first = run.submit(client, "orphaned", f"wait:{run.gate('go')}").job.job
+        second = run.submit(client, "next", "exit:3").job.job
+        run.until_started(f"{first}.1")
+        evaluator = int(run.read_lines("start")[0][2])
+        send(_shim(run), signal.SIGKILL)
+        wait_until(lambda: not _shims(run), "the shim to be gone")
+        run.kill("launcher")
+        ensure_up(run)
+        assert os.path.exists(f"/proc/{evaluator}")
+        assert client.show(first).state == "running"
+        assert client.show(second).state == "queued"
+        run.open_gate("go")
+        ended = client.wait(first, 20)
+        assert ended.state == "drained_unknown"
+        assert not os.path.exists(f"/proc/{evaluator}")
+        assert client.wait(second, 20).exit_code == 3
+    assert run.cli("wait", first).status == 79
+    run.down()
+    oracle.check_ended(run)
+
+
+def test_killed_shim_while_nobody_watches(make_run: MakeRun) -> None:
+    """Shim and scheduler die; another run has an attempt of the same name, started later."""
+    run, other = make_run("one"), make_run("two")
+    run.up()
+    with run.client() as client:
+        job = run.submit(client, "orphaned", f"wait:{run.gate('never')}").job.job
+        run.until_started(f"{job}.1")
+        evaluator = int(run.read_lines("start")[0][2])
+        shim = _shim(run)
+        run.kill_all()
+        send(shim, signal.SIGKILL)
+        other.up()
+        with other.client() as theirs:
+            kept = other.submit(theirs, "kept", f"wait:{other.gate('go')}", "exit:4").job.job
+            other.until_started(f"{kept}.1")
+            assert kept == job
+            late = Canaries(str(run.dir))
+            try:
+                run.up()
+                run.cli("cancel", job, "--yes").ok()
+                ended = client.wait(job, 30)
+                assert ended.state == "drained_unknown"
+                wait_until(lambda: not os.path.exists(f"/proc/{evaluator}"), "the orphan to end")
+                late.check()
+            finally:
+                late.close()
+            other.open_gate("go")
+            assert theirs.wait(kept, 20).exit_code == 4
+    for each in (run, other):
+        each.down()
+        oracle.check_ended(each)
+
+
+def test_everything_is_killed(make_run: MakeRun) -> None:
+    """As after a power cut, but for the boot id: running jobs are unknown, the queue is whole."""
+    run = make_run(slots=2)
+    run.up()
+    with run.client() as client:
+        jobs = [
+            run.submit(client, f"t{n}", f"wait:{run.gate('never')}").job.job for n in range(2)
+        ]
+        queued = [run.submit(client, f"q{n}", f"exit:{n}").job.job for n in range(3)]
+        run.until_started(*(f"{job}.1" for job in jobs))
+        pids = set(run.processes().values()) | set(run.experiments())
+        for pid in pids:
+            send(pid, signal.SIGKILL)
+        wait_until(lambda: not run.experiments() and not run.processes(), "all to be gone")
+        run.up()
+        assert [client.wait(job, 20).state for job in jobs] == ["drained_unknown"] * 2
+        assert [client.wait(job, 20).exit_code for job in queued] == [0, 1, 2]
+        status = client.status()
+        assert status["jobs"]["running"] == status["jobs"]["queued"] == 0
+        assert status["jobs_total"] == 5
+    run.down()
+    oracle.check_ended(run)

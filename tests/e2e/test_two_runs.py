@@ -1,0 +1,82 @@
+"""Two runs on one host scope: no device is ever with two experiments."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support import oracle
+from tests.support.campaign import ensure_up
+from tests.support.run import Run
+from tests.support.run_fixtures import MakeRun
+
+UUIDS = {f"GPU-00000000-0000-4000-8000-{number:012x}" for number in range(2)}
+
+
+def _submit_all(runs: list[Run], count: int) -> dict[Run, list[str]]:
+    jobs: dict[Run, list[str]] = {run: [] for run in runs}
+    for number in range(count):
+        for run in runs:
+            with run.client() as client:
+                result = run.submit(client, f"g{number}", "exit:0", profile="gpu")
+                jobs[run].append(result.job.job)
+    return jobs
+
+
+@pytest.mark.parametrize("killed", [None, "broker", "registry", "all"])
+def test_exclusive_devices(make_run: MakeRun, killed: str | None) -> None:
+    runs = [make_run(name, slots=4, sim="gpus=2,memory=80") for name in ("one", "two")]
+    for run in runs:
+        run.up()
+    jobs = _submit_all(runs, 8)
+    rng = random.Random(7)
+    if killed is not None:
+        for run in runs:
+            if killed == "all":
+                run.kill_all(rng)
+            else:
+                run.kill(killed)
+        for run in runs:
+            ensure_up(run)
+    for run in runs:
+        with run.client(timeout_s=20.0) as client:
+            for job in jobs[run]:
+                ended = client.wait(job, 60)
+                assert ended.state == "completed"
+                assert len(ended.gpu_uuids) == 1
+                assert set(ended.gpu_uuids) <= UUIDS
+    assert oracle.shared_devices(runs) == []
+    for run in runs:
+        rows = run.read_lines("start")
+        assert len(rows) == 8
+        assert {row[4] for row in rows} <= UUIDS
+        run.down()
+        oracle.check_ended(run)
+
+
+def test_a_device_of_a_dead_run_stays_held_until_its_experiment_is_gone(
+    make_run: MakeRun,
+) -> None:
+    one = make_run("one", sim="gpus=1,memory=80")
+    two = make_run("two", sim="gpus=1,memory=80")
+    one.up()
+    two.up()
+    with one.client() as first, two.client() as second:
+        holder = one.submit(first, "h", f"wait:{one.gate('go')}", profile="gpu").job.job
+        one.until_started(f"{holder}.1")
+        waiter = two.submit(second, "w", "exit:0", profile="gpu").job.job
+        one.kill_all()
+        blocked = second.show(waiter)
+        assert blocked.state == "queued"
+        assert blocked.blockers
+        two.cli("explain", waiter).ok()
+        assert second.show(waiter).state == "queued"
+        one.open_gate("go")
+        one.up()
+        assert first.wait(holder, 20).state == "completed"
+        assert second.wait(waiter, 20).state == "completed"
+    assert oracle.shared_devices([one, two]) == []
+    for run in (one, two):
+        run.down()
+        oracle.check_ended(run)
