@@ -133,9 +133,9 @@ class Run:
 
 
 @contextlib.contextmanager
-def place() -> Iterator[Place]:
+def place(parent: Path = Path("/tmp")) -> Iterator[Place]:
     """Everything of one benchmark below one directory; gone at the end, processes too."""
-    directory = Path(tempfile.mkdtemp(prefix="pzb-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="pzb-", dir=parent))
     saved = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("PRAXIST_")]:
         del os.environ[name]
