@@ -33,6 +33,9 @@ from .submit import submit
 from .turn import Turn, refusal_of
 
 KEEPALIVE_MS = 2_000
+PUBLISH_PAUSE_MS = 20
+"""Between publications: what happens meanwhile goes out together. They are hints, and a message
+through the gateway for each event cost more than the decision it told of."""
 
 
 class Broker:
@@ -139,8 +142,11 @@ class Broker:
         return turn.decision
 
     def wake_at_ms(self) -> int | None:
-        """The next keep-alive of the publications."""
-        return self.soft.published_at_ms + KEEPALIVE_MS
+        """The next publication, or the next report of our load to the registry."""
+        soft = self.soft
+        due = soft.published_at_ms + (PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS)
+        load_due = registry_side.load_due_ms(self.state, soft)
+        return due if load_due is None else min(due, load_due)
 
     @property
     def recorded(self) -> int:
@@ -209,8 +215,8 @@ class Broker:
 
     def _publish(self, turn: Turn) -> None:
         soft, state = self.soft, self.state
-        due = turn.stamp.mono_ms >= soft.published_at_ms + KEEPALIVE_MS
-        if not soft.unpublished and not due:
+        pause = PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS
+        if turn.stamp.mono_ms < soft.published_at_ms + pause:
             return
         lines = tuple(narrate.line(sequence, event) for sequence, event in soft.unpublished)
         soft.unpublished.clear()

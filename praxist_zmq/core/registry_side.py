@@ -15,8 +15,13 @@ from . import credentials
 from .admission import concurrency_limit
 from .commands import RegistrySaid
 from .plan import drop_plan
-from .state import Attempt, Job
+from .soft import SoftState
+from .state import Attempt, BrokerState, Job
 from .turn import Turn
+
+LOAD_PAUSE_MS = 250
+"""Between reports of our counts: they are for display, and each costs two turns here and one of
+the registry's."""
 
 
 def connected(turn: Turn) -> None:
@@ -36,6 +41,7 @@ def connected(turn: Turn) -> None:
         queued=state.counts["queued"],
         limit=concurrency_limit(state),
     )
+    soft.load_reported = _load(state)
     turn.claim(claims.RegisterRun(run=run, attempts=tuple(sorted(state.attempts))), "register")
 
 
@@ -244,12 +250,13 @@ def release(turn: Turn, attempt: str) -> None:
 
 
 def report_load(turn: Turn) -> None:
-    """Counts for the host view, when they changed."""
+    """Counts for the host view, when they changed and the last report is not too fresh."""
     soft, state = turn.soft, turn.state
-    load = (len(state.attempts), state.counts["queued"], concurrency_limit(state))
-    if not soft.registry_ready or load == soft.load_reported:
+    due = load_due_ms(state, soft)
+    if due is None or turn.stamp.mono_ms < due:
         return
-    soft.load_reported = load
+    load = _load(state)
+    soft.load_reported, soft.load_reported_at_ms = load, turn.stamp.mono_ms
     turn.claim(
         claims.ReportLoad(
             run_key=soft.run_key, epoch=state.epoch, running=load[0], queued=load[1],
@@ -257,3 +264,14 @@ def report_load(turn: Turn) -> None:
         ),
         "load",
     )  # fmt: skip
+
+
+def load_due_ms(state: BrokerState, soft: SoftState) -> int | None:
+    """When the registry is to be told new counts; None when it has them or is not there."""
+    if not soft.registry_ready or _load(state) == soft.load_reported:
+        return None
+    return soft.load_reported_at_ms + LOAD_PAUSE_MS
+
+
+def _load(state: BrokerState) -> tuple[int, int, int]:
+    return len(state.attempts), state.counts["queued"], concurrency_limit(state)

@@ -86,6 +86,7 @@ class SoftState:
     unpublished: list[tuple[int, Any]] = field(default_factory=list)
     published_at_ms: int = 0
     load_reported: tuple[int, int, int] | None = None
+    load_reported_at_ms: int = 0
     held: bool = False
     stopping: bool = False
     low_space: bool = False
