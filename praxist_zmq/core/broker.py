@@ -16,6 +16,7 @@ from ..protocol.replies import EventsReply, Pong, SubmittedJobs
 from ..protocol.reports import HostSampled, ProcessesSeen
 from . import attempts, control, narrate, queries, registry_side, watching
 from .commands import (
+    AudienceChanged,
     ClientRequest,
     LauncherLost,
     LauncherSaid,
@@ -125,6 +126,8 @@ class Broker:
             self.soft.sample = command
         elif isinstance(command, ProcessesSeen):
             self.soft.processes = command
+        elif isinstance(command, AudienceChanged):
+            self._audience(command)
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk
@@ -144,8 +147,10 @@ class Broker:
     def wake_at_ms(self) -> int | None:
         """The next publication, or the next report of our load to the registry."""
         soft = self.soft
-        due = soft.published_at_ms + (PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS)
         load_due = registry_side.load_due_ms(self.state, soft)
+        if not soft.audience:
+            return load_due
+        due = soft.published_at_ms + (PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS)
         return due if load_due is None else min(due, load_due)
 
     @property
@@ -213,8 +218,18 @@ class Broker:
             self.soft.launcher_ready = False
             self.soft.launcher_address = None
 
+    def _audience(self, command: AudienceChanged) -> None:
+        """The first listener hears at once where the history stands, and so sees what it missed."""
+        soft = self.soft
+        soft.unpublished.clear()
+        if command.present and not soft.audience:
+            soft.published_at_ms = 0
+        soft.audience = command.present
+
     def _publish(self, turn: Turn) -> None:
         soft, state = self.soft, self.state
+        if not soft.audience:
+            return
         pause = PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS
         if turn.stamp.mono_ms < soft.published_at_ms + pause:
             return

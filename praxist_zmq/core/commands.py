@@ -53,6 +53,13 @@ class RegistrySaid:
 
 
 @dataclass(frozen=True, slots=True)
+class AudienceChanged:
+    """Whether anybody listens to what is published."""
+
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerMeasured:
     """The room the ledger has, as the shell sees it."""
 

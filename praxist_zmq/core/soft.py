@@ -83,6 +83,7 @@ class SoftState:
     watcher_count: int = 0
     touched: dict[str, None] = field(default_factory=dict)
     history: deque[tuple[int, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    audience: bool = False
     unpublished: list[tuple[int, Any]] = field(default_factory=list)
     published_at_ms: int = 0
     load_reported: tuple[int, int, int] | None = None

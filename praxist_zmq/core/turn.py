@@ -68,7 +68,8 @@ class Turn:
         apply(event, self.state, sequence)
         self.decision.events.append(event)
         self.soft.history.append((sequence, event))
-        self.soft.unpublished.append((sequence, event))
+        if self.soft.audience:
+            self.soft.unpublished.append((sequence, event))
         job, _ = subject(event)
         if job is not None:
             self.soft.touched[job] = None

@@ -16,6 +16,7 @@ from typing import Any
 from .. import __version__
 from ..core.broker import Broker
 from ..core.commands import (
+    AudienceChanged,
     ClientRequest,
     LauncherLost,
     LauncherSaid,
@@ -140,6 +141,10 @@ class BrokerShell:
                     self._log.error("a report of the launcher's: %s", error)
                     continue
                 yield LauncherSaid(message.address, report)
+        elif message.channel == b"audience":
+            # Publications go out through the gateway that speaks of listeners.
+            self._gateway = message.address
+            yield AudienceChanged(message.parts == [b"1"])
         elif message.channel == b"processes":
             for body in message.parts:
                 yield from self._decoded(ProcessesSeen, body)
@@ -218,8 +223,6 @@ class BrokerShell:
             if not self.link.send(address, b"order", parts):
                 self._lost_launchers.append(address)
         for gateway, parts in replies.items():
-            # Publications go out through the gateway that asked last.
-            self._gateway = gateway
             for start in range(0, len(parts), 2 * PAIRS_PER_MESSAGE):
                 piece = parts[start : start + 2 * PAIRS_PER_MESSAGE]
                 self.link.send(gateway, b"replies", piece)

@@ -6,7 +6,8 @@ process only; when it dies the supervisor starts it again, and neither the broke
 an experiment notices. It never decides a request and never reads a body beyond its request id.
 
 Frames in from a peer: `[routing id][PREAMBLE][body]`. To the broker, all that wait in one
-message: channel `requests`, triples (routing id, `uid:pid`, body). From the broker: channel
+message: channel `requests`, triples (routing id, `uid:pid`, body); and `audience`, whether
+anybody listens to the publications. From the broker: channel
 `replies`, pairs (routing id, body); channel `publish`, pairs (topic, body).
 """
 
@@ -27,6 +28,7 @@ from .child_config import ChildConfig, report_ready, serve_child, supervisor_gon
 
 MEMORY_MAX = 1024 * 1024 * 1024
 PEERS_REMEMBERED = 8_192
+EVENTS_TOPIC = b"events"
 STDIN = 0
 
 
@@ -38,17 +40,30 @@ class Gateway:
         self._publisher = publisher
         self._link = link
         self._asked: dict[bytes, None] = {}
+        self._told_audience = False
         self.refused_restarting = 0
         self.malformed_batches = 0
 
     def turn(self, ready: Set[Item]) -> None:
         """Everything that waits at what is ready, in both directions. Never blocks."""
+        connected = False
         if self._link in ready:
-            if self._link.connected_again():
+            connected = self._link.connected_again()
+            if connected:
                 self._tell_to_ask_again()
             self._pass_out()
+        if connected or self._publisher in ready:
+            self._tell_audience(again=connected)
         if self._door in ready and (requests := self._door.drain()):
             self._pass_in(requests)
+
+    def _tell_audience(self, *, again: bool) -> None:
+        """The broker publishes only while somebody listens."""
+        self._publisher.update()
+        present = self._publisher.audience(EVENTS_TOPIC)
+        told = self._told_audience
+        if (again or present != told) and self._link.send(b"audience", [b"%d" % present]):
+            self._told_audience = present
 
     def _tell_to_ask_again(self) -> None:
         """A broker came: the one before it took its waiting requests along."""

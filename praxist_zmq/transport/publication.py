@@ -57,9 +57,11 @@ class Publisher:
             told = frame.bytes
             if told[:1] == b"\x00":
                 self._prefixes.discard(told[1:])
-            elif told[:1] == b"\x01" and len(told) <= TOPIC_BYTES_MAX:
-                if len(self._prefixes) < PREFIXES_MAX:
-                    self._prefixes.add(told[1:])
+            elif told[:1] == b"\x01" and self._remembers(told):
+                self._prefixes.add(told[1:])
+
+    def _remembers(self, told: bytes) -> bool:
+        return len(told) <= TOPIC_BYTES_MAX and len(self._prefixes) < PREFIXES_MAX
 
     def audience(self, topic: bytes) -> bool:
         """Whether anybody listens to `topic`, as far as is known."""

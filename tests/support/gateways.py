@@ -57,6 +57,7 @@ class FakeBroker:
         self._late: list[tuple[bytes, bytes, bytes]] = []
         self._stop = threading.Event()
         self._ready = threading.Event()
+        self.audience = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         assert self._ready.wait(10)
@@ -74,6 +75,9 @@ class FakeBroker:
             poller.wait(20)
             for message in server.drain():
                 gateway = message.address
+                if message.channel == b"audience":
+                    self.audience = message.parts == [b"1"]
+                    continue
                 self.batches += 1
                 server.send(gateway, b"replies", self._answer_all(message.parts))
             while self._publish and gateway:

@@ -134,6 +134,19 @@ def test_publications_pass(place: Site) -> None:
         subscriber.close()
 
 
+def test_the_broker_is_told_whether_anybody_listens(place: Site) -> None:
+    broker = place.broker(pong_or(done))
+    place.start_gateway()
+    ask(place)
+    assert not broker.audience
+    subscriber = Subscriber(place.events, [b"events"])
+    try:
+        wait_until(lambda: broker.audience, "the first listener is told of")
+    finally:
+        subscriber.close()
+    wait_until(lambda: not broker.audience, "the last listener's end is told of")
+
+
 def test_it_starts_where_a_dead_gateway_left_its_sockets(place: Site, tmp_path: Path) -> None:
     place.broker(pong_or(done))
     place.start_gateway()
