@@ -21,7 +21,7 @@ from ..errors import PraxistError
 from ..host import stdio
 from ..host.clock import SystemClock, pause_ms
 from ..host.identity import identity_of
-from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, ipc
+from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, ipc, runtime_root
 from ..host.runtime_dir import ensure_private
 from ..host.spawn import READY_FD
 from ..ledger.files import write_atomically
@@ -183,6 +183,7 @@ def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
         reading = read_policy(request.contract)
         policy, warnings = reading.policy, list(reading.warnings)
     sockets = RunSockets.of(request.run)
+    ensure_private(runtime_root())  # itself no link; so nothing is made behind one below
     ensure_private(sockets.directory)
     host = HostPaths(host_scope())
     start = _Start(request, sockets, host, policy, identity, warnings)
