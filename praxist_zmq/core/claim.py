@@ -109,7 +109,7 @@ class ClaimMachine:
         self._disowned: set[RowKey] = set()
         self._orphan_due_ms: dict[str, int] = {}
         self._granted: OrderedDict[tuple[ProcessIdentity, str], None] = OrderedDict()
-        self._pushed_version = self.state.version
+        self._changed_runs: set[str] = set()
         self._orphans_may_exist = True
         self._recorded = 0
 
@@ -137,15 +137,15 @@ class ClaimMachine:
         return decision
 
     def settle(self, stamp: Stamp) -> Decision:
-        """End holds that waited long enough; push the view once when rows changed."""
+        """End holds that waited long enough; push the view once to whom others' rows changed."""
         decision = Decision()
         self._release_orphans(stamp, decision)
-        if self.state.version != self._pushed_version:
-            self._pushed_version = self.state.version
+        changed, self._changed_runs = self._changed_runs, set()
+        # A run knows its own rows: it asked for them. Only what others did is news to it.
+        readers = [address for key, address in self._addresses.items() if changed - {key}]
+        if readers:
             view = self.state.view()
-            decision.outbox.extend(
-                Send("broker", view, address=address) for address in self._addresses.values()
-            )
+            decision.outbox.extend(Send("broker", view, address=address) for address in readers)
         return decision
 
     def apply(self, event: Any, sequence: int) -> None:
@@ -154,11 +154,18 @@ class ClaimMachine:
         self._recorded += 1
         match event:
             case RunRegistered():
+                self._changed_runs.add(event.run.run_key)
                 self._orphan_due_ms.pop(event.run.run_key, None)
             case RunDeregistered():
+                self._changed_runs.add(event.run_key)
                 self._addresses.pop(event.run_key, None)
                 self._orphans_may_exist = True
+            case ClaimReserved():
+                self._changed_runs.add(event.row.run_key)
+            case ClaimBound():
+                self._changed_runs.add(event.run_key)
             case ClaimReleased():
+                self._changed_runs.add(event.run_key)
                 self._absent.discard((event.run_key, event.attempt))
                 self._disowned.discard((event.run_key, event.attempt))
 

@@ -171,6 +171,8 @@ def devices(turn: Turn) -> DevicesReply:
     if soft.host_view is not None:
         names = {row.run_key: row.run_id for row in soft.host_view.runs}
         for row in soft.host_view.allocations:
+            if row.run_key == soft.run_key:
+                continue  # our own ledger knows better, and sooner
             for uuid in row.envelope.device_uuids:
                 runs_on.setdefault(uuid, set()).add(names.get(row.run_key, row.run_key[:12]))
     views = []
@@ -191,7 +193,9 @@ def devices(turn: Turn) -> DevicesReply:
                 external_utilization_pct=None if held else device.utilization_pct,
                 exclusive=any(a.exclusive for a in held) or device.uuid in soft.foreign_devices,
                 jobs=tuple(a.job for a in held),
-                runs=tuple(sorted(runs_on.get(device.uuid, ()))),
+                runs=tuple(
+                    sorted(runs_on.get(device.uuid, set()) | ({state.run_id} if held else set()))
+                ),
             )
         )
     return DevicesReply(devices=tuple(views), simulated=soft.sample.simulated)

@@ -17,7 +17,7 @@ from ..protocol.reports import HostSampled, ProcessesSeen
 from ..protocol.text import OsText
 from .queue import Queue
 
-EVENTS_KEPT = 20_000
+EVENTS_KEPT = 4_096
 ENVIRONMENT_CACHE = 128
 WATCHERS_MAX = 100_000
 

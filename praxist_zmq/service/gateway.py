@@ -109,7 +109,7 @@ def serve(config: ChildConfig) -> int:
     link = LinkClient(config.core, config.secret_bytes)
     gateway = Gateway(door, publisher, link)
     poller = Poller()
-    for item in (door, link, signals, STDIN):
+    for item in (door, link, publisher, signals, STDIN):
         poller.register(item)
     report_ready(config, descriptors=descriptors)
     while True:

@@ -19,14 +19,20 @@ from .frames import FrameReader
 
 TOPIC_BYTES_MAX = 256
 PUBLICATIONS_WAITING_MAX = 1_000
+PREFIXES_MAX = 4_096
 
 
 class Publisher:
-    """A bound PUB under ZAP. `uids` are the users let in (default: only ours)."""
+    """A bound XPUB under ZAP. `uids` are the users let in (default: only ours).
+
+    `audience(topic)` says whether anybody listens; poll it and call `update` for that.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, uids: frozenset[int] | None = None) -> None:
         policy = zap.DoorPolicy(uids or zap.own_uid_only())
-        self.socket: ZSocket = open_socket(zmq.PUB, send_messages_max=PUBLICATIONS_WAITING_MAX)
+        self.socket: ZSocket = open_socket(zmq.XPUB, send_messages_max=PUBLICATIONS_WAITING_MAX)
+        self._reader = FrameReader(self.socket)
+        self._prefixes: set[bytes] = set()
         self._domain = zap.gatekeeper().guard(self.socket, policy)
         try:
             self._file = bind_private(self.socket, path)
@@ -34,6 +40,30 @@ class Publisher:
             self.socket.close(0)
             zap.gatekeeper().forget(self._domain)
             raise
+
+    @property
+    def sockets(self) -> tuple[ZSocket, ...]:
+        """What `transport.poller` watches: listeners that come and go."""
+        return (self.socket,)
+
+    def update(self) -> None:
+        """Take in who came and went; never blocks. ZeroMQ tells of the first and the last
+        listener of a prefix."""
+        while (frame := self._reader.begin()) is not None:
+            if self._reader.more:
+                if not self._reader.skip():
+                    break
+                continue
+            told = frame.bytes
+            if told[:1] == b"\x00":
+                self._prefixes.discard(told[1:])
+            elif told[:1] == b"\x01" and len(told) <= TOPIC_BYTES_MAX:
+                if len(self._prefixes) < PREFIXES_MAX:
+                    self._prefixes.add(told[1:])
+
+    def audience(self, topic: bytes) -> bool:
+        """Whether anybody listens to `topic`, as far as is known."""
+        return any(topic.startswith(prefix) for prefix in self._prefixes)
 
     def publish(self, topic: bytes, body: bytes) -> None:
         """Send to whoever listens now; readers that are behind lose it. Never blocks."""
