@@ -7,6 +7,7 @@ newer scheduler; the scheduler itself was proved to be the run's owner before it
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from ..errors import ERRORS, PraxistError
@@ -16,12 +17,16 @@ ViewT = TypeVar("ViewT")
 TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
 
 
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 def _known(kind: type[ViewT], value: object, required: frozenset[str]) -> Json:
     """The keys of `value` that `kind` has; absent ones are None. Lists become tuples."""
     if not isinstance(value, dict) or not required <= value.keys():
         raise PraxistError("protocol_mismatch", f"the answer holds no {kind.__name__}")
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    found = {name: value.get(name) for name in names}
+    found = {name: value.get(name) for name in _names(kind)}  # type: ignore[arg-type]
     return {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
 
 

@@ -7,12 +7,13 @@ the moving limit, per-peer cap, backfill) is `run_gates` and `lane_gates`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..protocol.claims import Envelope
 from ..protocol.ids import attempt_id
 from ..protocol.policy import Profile
 from ..protocol.replies import Gate
-from ..protocol.views import Blocker
+from ..protocol.views import Blocker, BlockerCode
 from .placement import choose
 from .queue import Lane, lane_of
 from .soft import SoftState
@@ -52,36 +53,32 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     gates: list[Gate] = []
     blockers: list[Blocker] = []
 
-    def gate(name: str, ok: bool, detail: str, blocker: Blocker | None = None) -> None:
+    def gate(name: str, ok: bool, detail: str, code: BlockerCode, **numbers: Any) -> None:
         gates.append(Gate(name=name, state="ok" if ok else "blocked", detail=detail))
-        if not ok and blocker is not None:
-            blockers.append(blocker)
+        if not ok:
+            blockers.append(Blocker(code=code, detail=detail, **numbers))
 
     reason = state.closed_reason or ("admission is held for a drain" if soft.held else None)
-    gate(
-        "admission",
-        reason is None,
-        reason or "open",
-        Blocker(code="admission_closed", detail=reason or ""),
-    )
+    gate("admission", reason is None, reason or "open", "admission_closed")
     away = [
         name
         for name, ready in (("launcher", soft.launcher_ready), ("registry", soft.registry_ready))
         if not ready
     ]
     text = f"waiting for the {' and the '.join(away)}" if away else "launcher and registry answer"
-    gate("recovery", not away, text, Blocker(code="recovery_pending", detail=text))
+    gate("recovery", not away, text, "recovery_pending")
     limit, used = concurrency_limit(state), occupied(state, soft)
     text = f"{used} of {limit} running"
     gate(
         "run limit",
         used < limit,
         text,
-        Blocker(
-            code="run_limit", detail=text, need=1, free=max(0, limit - used), limit=limit,
-            unit="jobs",
-        ),
-    )  # fmt: skip
+        "run_limit",
+        need=1,
+        free=max(0, limit - used),
+        limit=limit,
+        unit="jobs",
+    )
     return Gates(tuple(gates), tuple(blockers))
 
 

@@ -46,8 +46,10 @@ def refusal_of(error: PraxistError) -> Refusal:
 
 def subject(event: Any) -> tuple[str | None, str | None]:
     """(job, attempt) an event is about."""
-    attempt: str | None = getattr(event, "attempt", None)
-    job: str | None = getattr(event, "job", None)
+    # Not getattr: a model looks for a field it lacks in four places, per event 7 us.
+    fields = vars(event)
+    attempt: str | None = fields.get("attempt")
+    job: str | None = fields.get("job")
     if job is None and attempt is not None:
         job = job_of(attempt)
     return job, attempt

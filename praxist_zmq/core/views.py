@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from ..protocol.views import Blocker, JobState, JobView
 from .admission import BlockerTable, coarse_reason, credential_blocker
@@ -18,8 +19,9 @@ def rfc3339(at_ms: int | None) -> str | None:
     return timestamp(at_ms)
 
 
+@lru_cache(maxsize=256)
 def timestamp(at_ms: int) -> str:
-    """The same for a time that is known."""
+    """The same for a time that is known. All of one turn have the same."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen
 from ..transport.correlation import peek_request_id
 from ..transport.link import LinkMessage, LinkServer
-from ..transport.poller import Poller
+from ..transport.poller import Item, Poller
 from ..transport.publication import Subscriber
 from ..transport.request import AsyncRequester
 from .broker_store import credentials_key, fold, restore
@@ -97,10 +97,14 @@ class BrokerShell:
         """Now."""
         return Stamp(at_ms=self._clock.wall_ms(), mono_ms=self._clock.mono_ms())
 
-    def turn(self) -> None:
-        """Everything that waits, decided, on disk, answered."""
+    def turn(self, ready: Collection[Item]) -> None:
+        """Everything that waits on what is `ready`, decided, on disk, answered.
+
+        The rest is not looked at: looking at a socket that has nothing costs as much as reading
+        a message, and the poller tells of it in the next turn.
+        """
         stamp = self.stamp()
-        self.step.turn(self._commands(stamp), stamp)
+        self.step.turn(self._commands(ready, stamp), stamp)
         self._write_status(stamp)
 
     def timeout_ms(self) -> int:
@@ -117,14 +121,17 @@ class BrokerShell:
 
     # -- in -------------------------------------------------------------------------------
 
-    def _commands(self, stamp: Stamp) -> list[Any]:
+    def _commands(self, ready: Collection[Item], stamp: Stamp) -> list[Any]:
         commands: list[Any] = [LauncherLost(address) for address in self._lost_launchers]
         self._lost_launchers.clear()
-        commands += self._registry_commands()
-        for _, body in self.samples.drain():
-            commands += self._decoded(HostSampled, body)
-        for message in self.link.drain():
-            commands += self._from_link(message)
+        if self.registry in ready:
+            commands += self._registry_commands()
+        if self.samples in ready:
+            for _, body in self.samples.drain():
+                commands += self._decoded(HostSampled, body)
+        if self.link in ready:
+            for message in self.link.drain():
+                commands += self._from_link(message)
         commands += self._measure(stamp)
         return commands
 
@@ -333,7 +340,7 @@ def serve(config: ChildConfig) -> int:
         if signals in ready and "end" in signals.drain():
             break
         compaction.ended(set(ready))
-        shell.turn()
+        shell.turn(ready)
         shell.fence()
         compaction.consider()
     shell.close()

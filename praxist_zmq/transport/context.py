@@ -31,6 +31,10 @@ REPLY_BYTES_MAX = 64 * 1024 * 1024
 
 ZSocket = zmq.Socket[bytes]
 
+_WRITABLE = int(zmq.POLLOUT)
+_LAST = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
+
 
 @dataclass(frozen=True, slots=True)
 class BoundFile:
@@ -78,17 +82,24 @@ def send_now(socket: ZSocket, frames: Sequence[bytes]) -> bool:
     after that. Errors other than EAGAIN are raised.
     """
     try:
-        socket.send_multipart(frames, zmq.NOBLOCK)
+        _send(socket, frames)
     except zmq.Again:
-        if not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT:
+        if not int(socket.getsockopt(zmq.EVENTS)) & _WRITABLE:
             return False
     else:
         return True
     try:
-        socket.send_multipart(frames, zmq.NOBLOCK)
+        _send(socket, frames)
     except zmq.Again:
         return False
     return True
+
+
+def _send(socket: ZSocket, frames: Sequence[bytes]) -> None:
+    """`send_multipart` without its checks and its arithmetic on flags, half of what it costs."""
+    for frame in frames[:-1]:
+        socket.send(frame, _MORE)
+    socket.send(frames[-1], _LAST)
 
 
 def endpoint_of(path: str | os.PathLike[str]) -> str:

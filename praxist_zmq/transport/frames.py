@@ -11,6 +11,7 @@ import zmq
 
 from .context import ZSocket
 
+_NOBLOCK = int(zmq.NOBLOCK)
 SKIP_FRAMES_A_TURN = 20_000
 
 
@@ -26,7 +27,7 @@ class FrameReader:
         if self.more and not self.skip():
             return None
         try:
-            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+            frame = self._socket.recv(_NOBLOCK, copy=False)
         except zmq.Again:
             return None
         self.more = frame.more
@@ -34,7 +35,7 @@ class FrameReader:
 
     def take(self) -> zmq.Frame:
         """The next frame of the message that `begin` started; only while `more`."""
-        frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        frame = self._socket.recv(_NOBLOCK, copy=False)
         self.more = frame.more
         return frame
 
@@ -43,5 +44,5 @@ class FrameReader:
         for _ in range(SKIP_FRAMES_A_TURN):
             if not self.more:
                 return True
-            self.more = self._socket.recv(zmq.NOBLOCK, copy=False).more
+            self.more = self._socket.recv(_NOBLOCK, copy=False).more
         return not self.more

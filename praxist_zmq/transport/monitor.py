@@ -15,6 +15,7 @@ from .context import ZSocket
 WRITABLE_MS = 100
 _EVENT = struct.Struct("=H")
 """The event's number, first in the first frame."""
+_READABLE = int(zmq.POLLIN)
 _MADE = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 _LOST = int(zmq.EVENT_DISCONNECTED)
 _REFUSED = (
@@ -40,7 +41,7 @@ class ConnectionMonitor:
 
     def update(self) -> None:
         """Take in everything that happened since the last call; never blocks."""
-        while int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        while int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE:
             # pyzmq's own reader of these messages imports asyncio: 25 ms for every command.
             frame = self.socket.recv_multipart(zmq.NOBLOCK)[0]
             (event,) = _EVENT.unpack_from(frame)

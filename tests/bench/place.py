@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from praxist_zmq.host.paths import HostPaths, RunPaths
+from praxist_zmq.host.paths import HostPaths, RunPaths, host_scope
 from tests.support.wait import wait_until
 
 CONTRACT = """\
@@ -121,6 +121,9 @@ class Run:
             for word in words:
                 if word.startswith("praxist_zmq.service."):
                     found.setdefault(word.rpartition(".")[2], []).append(process)
+        # It may be a child of an earlier run's supervisor, or of nobody.
+        info = json.loads(HostPaths(host_scope()).registry_info.read_bytes())
+        found["registry"] = [psutil.Process(info["pid"])]
         return found
 
     def end(self) -> None:
