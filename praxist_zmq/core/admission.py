@@ -33,9 +33,18 @@ COARSE = {
 class Gates:
     """The outcome of some gates: all of them in words, and those that block."""
 
-    gates: tuple[Gate, ...]
+    told: tuple[tuple[str, bool, str], ...]
+    """(name, whether it lets through, in words)"""
     blockers: tuple[Blocker, ...]
     envelope: Envelope | None = None
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """For `explain`; every turn admits, few explain, so they are made only here."""
+        return tuple(
+            Gate(name=name, state="ok" if ok else "blocked", detail=detail)
+            for name, ok, detail in self.told
+        )
 
 
 def occupied(state: BrokerState, soft: SoftState) -> int:
@@ -50,11 +59,11 @@ def concurrency_limit(state: BrokerState) -> int:
 
 def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of the run."""
-    gates: list[Gate] = []
+    told: list[tuple[str, bool, str]] = []
     blockers: list[Blocker] = []
 
     def gate(name: str, ok: bool, detail: str, code: BlockerCode, **numbers: Any) -> None:
-        gates.append(Gate(name=name, state="ok" if ok else "blocked", detail=detail))
+        told.append((name, ok, detail))
         if not ok:
             blockers.append(Blocker(code=code, detail=detail, **numbers))
 
@@ -79,23 +88,21 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
         limit=limit,
         unit="jobs",
     )
-    return Gates(tuple(gates), tuple(blockers))
+    return Gates(tuple(told), tuple(blockers))
 
 
 def lane_gates(profile: Profile | None, state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of a lane."""
     if profile is None:
         blocker = Blocker(code="probe_unavailable", detail="the profile is no longer declared")
-        gate = Gate(name="devices", state="blocked", detail=blocker.detail)
-        return Gates((gate,), (blocker,))
+        return Gates((("devices", False, blocker.detail),), (blocker,))
     placement = choose(profile, state, soft)
     if placement.envelope is None:
         detail = "; ".join(blocker.detail for blocker in placement.blockers)
-        gate = Gate(name="devices", state="blocked", detail=detail)
-        return Gates((gate,), placement.blockers)
+        return Gates((("devices", False, detail),), placement.blockers)
     uuids = placement.envelope.device_uuids
     detail = f"{', '.join(uuids)} free" if uuids else "needs none"
-    return Gates((Gate(name="devices", state="ok", detail=detail),), (), placement.envelope)
+    return Gates((("devices", True, detail),), (), placement.envelope)
 
 
 def credential_blocker(names: list[str]) -> Blocker:

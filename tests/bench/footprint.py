@@ -19,10 +19,10 @@ BATCH = 500
 
 def held(place: Place, *, quick: bool) -> list[Figure]:
     """Resident and proportional memory, and the share of one core over a while."""
-    seconds = 10 if quick else 30
+    seconds, seconds_queued = (10, 5) if quick else (30, 30)
     with place.run("idle", 1) as run:
         occupy(run)
-        _pause(2)
+        _pause(1)
         found = _measure(run, "idle, one running", seconds, 1.0)
         with Client(run.paths.run_dir, timeout_s=60) as client:
             for start in range(0, QUEUED, BATCH):
@@ -35,8 +35,8 @@ def held(place: Place, *, quick: bool) -> list[Figure]:
                         for n in range(start, start + BATCH)
                     ]
                 )  # fmt: skip
-        _pause(3)
-        found += _measure(run, f"{QUEUED:,} queued", seconds, None)
+        _pause(2)
+        found += _measure(run, f"{QUEUED:,} queued", seconds_queued, None)
     return found
 
 

@@ -14,11 +14,13 @@ from tests.bench.place import Place
 from tests.support.wait import wait_until
 
 GROUP = "submit to start"
+SYNCS_TO_START = 5
+"""Queued, reserved, allocated, bound, bound at the registry: each waits for the one before."""
 
 
 def started(place: Place, *, quick: bool) -> list[Figure]:
     """A connected client, an empty queue; the evaluator reads the clock first."""
-    count, runs = (60, 1) if quick else (150, 3)
+    count, runs = (50, 1) if quick else (150, 3)
     stamps = place.directory / "stamps"
     command = [*place.trivial, str(stamps)]
     ours = []
@@ -27,6 +29,7 @@ def started(place: Place, *, quick: bool) -> list[Figure]:
             taken = _through_us(client, command, stamps, 20 if n == 0 else count, f"s{n}")
             ours.append(taken)
     bare = [_bare(command, stamps, count) for _ in range(runs)]
+    sync = quantile(limits.sync_seconds(place.directory, 1, 300), 0.5)
     middle = statistics.median(quantile(taken, 0.5) for taken in ours[1:])
     tail = statistics.median(quantile(taken, 0.99) for taken in ours[1:])
     limit = statistics.median(quantile(taken, 0.5) for taken in bare)
@@ -40,6 +43,9 @@ def started(place: Place, *, quick: bool) -> list[Figure]:
         Figure(GROUP, "p50", 1e3 * middle, "ms", 1e3 * limit, what, detail=detail),
         Figure(GROUP, "p50 over the bare one", 1e3 * (middle - limit), "ms", target=10,
                target_of="value", sense="most"),
+        Figure(GROUP, "p50, beside its syncs", 1e3 * middle, "ms",
+               1e3 * (limit + SYNCS_TO_START * sync),
+               f"the bare one and {SYNCS_TO_START} syncs one after the other"),
         Figure(GROUP, "p99", 1e3 * tail, "ms",
                1e3 * statistics.median(quantile(taken, 0.99) for taken in bare), what),
     ]  # fmt: skip
@@ -78,7 +84,7 @@ def _differences(sent: list[int], stamps: Path) -> list[float]:
 def finished(place: Place, *, quick: bool) -> list[Figure]:
     """Trivial jobs from the submission of a batch to the end of its last one."""
     found = []
-    count, runs = (150, 1) if quick else (400, 3)
+    count, runs = (120, 1) if quick else (400, 3)
     one = limits.spawn_rate(place.trivial, 400, 1)
     for slots in (2, 8):
         with place.run(f"jobs{slots}", slots) as run, Client(run.paths.run_dir) as client:

@@ -46,7 +46,7 @@ def occupy(run: Run) -> None:
 def accepted(place: Place, *, quick: bool) -> list[Figure]:
     """Durable submissions a second with 1, 8 and 64 clients."""
     runs = 1 if quick else 3
-    counts = {1: 400, 8: 1_500, 64: 3_000} if quick else {1: 2_000, 8: 4_000, 64: 10_000}
+    counts = {1: 400, 8: 1_500, 64: 3_000} if quick else {1: 1_000, 8: 2_000, 64: 6_000}
     ours: dict[int, list[dict[str, float]]] = {}
     bare: dict[int, list[dict[str, float]]] = {}
     with place.run("submit", 1) as run:
