@@ -269,9 +269,13 @@ class Run:
         """Whether it has a file of this run's scheduler open: log, lock or attempt directory."""
         own = f"{self.paths.scheduler}/"
         try:
-            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+            numbers = os.listdir(f"/proc/{pid}/fd")
         except OSError:
             return False
+        links = []
+        for number in numbers:
+            with contextlib.suppress(OSError):  # closed since the listing
+                links.append(os.readlink(f"/proc/{pid}/fd/{number}"))
         return any(link.startswith(own) for link in links)
 
     def kill(self, name: str) -> bool:
