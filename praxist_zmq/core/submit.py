@@ -49,6 +49,9 @@ def _submit(
     source: ProfileSource = "default" if submission.profile is None else "named"
     repeated = _answered_before(turn, request, index)
     if repeated is not None:
+        # The same body, so the same environment: it also brings back what a restart took.
+        prepared = prepare_environment(turn.soft, submission.environment)
+        supply_credentials(turn.soft, repeated, prepared, True)
         return _accepted(turn, repeated, "queued", True, source, ())
     profile = _profile(turn, submission)
     prepared = prepare_environment(turn.soft, submission.environment)

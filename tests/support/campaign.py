@@ -16,7 +16,15 @@ from .run import Run
 from .wait import wait_until
 
 TARGETS = ("supervisor", "broker", "gateway", "launcher", "zygote", "sampler", "registry", "all")
-CODES = (0, 0, 3, 75)
+SHAPES = (
+    (0, ("exit:0",)),
+    (3, ("pause:400", "exit:3")),
+    (0, ("codes:75,0",)),
+    (75, ("pause:100", "exit:75")),
+    (0, ("pause:1500", "say:done", "exit:0")),
+    (5, ("close-stdio", "exit:5")),
+)
+"""Exit code that counts in the end, and what the experiment does."""
 
 
 @dataclass
@@ -38,16 +46,16 @@ class Load:
         number = 0
         pause = random.Random(self.seed)
         while not self._end.is_set() and number < self.limit:
-            tag, code = f"s{self.seed}-{number}", CODES[number % len(CODES)]
-            if self._submit(tag, code):
+            tag, (code, actions) = f"s{self.seed}-{number}", SHAPES[number % len(SHAPES)]
+            if self._submit(tag, *actions):
                 self.codes[tag] = code
                 number += 1
             self._end.wait(pause.random() * 0.15)
 
-    def _submit(self, tag: str, code: int) -> bool:
+    def _submit(self, tag: str, *actions: str) -> bool:
         try:
             with self.run.client(timeout_s=3.0) as client:
-                self.run.submit(client, tag, f"exit:{code}")
+                self.run.submit(client, tag, *actions)
         except PraxistError as error:
             if not (error.row.retryable or error.code == "no_scheduler"):
                 self.faults.append(f"{tag}: {error}")

@@ -8,6 +8,7 @@ Actions, in order:
   exit:N            end with status N
   codes:A,B,...     end with A in the first attempt, B in the second, ...; the last is repeated
   wait:PATH         until PATH exists
+  pause:MS          for so many milliseconds
   ignore-term       SIGTERM does nothing from here on
   segv              die by SIGSEGV
   close-stdio       close descriptors 0, 1 and 2
@@ -116,6 +117,8 @@ def main(lines: str, actions: list[str]) -> int:
             status = codes[min(int(attempt.rpartition(".")[2]), len(codes)) - 1]
         elif name == "wait":
             wait_for(value)
+        elif name == "pause":
+            time.sleep(int(value) / 1000)
         elif name == "ignore-term":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             line(lines, "ignoring", attempt)
