@@ -15,6 +15,7 @@ from ..errors import PraxistError
 from . import output
 from .connect import Caller, ask
 from .documents import head, job_body
+from .failure import error_lines
 from .log_tail import LogFollower
 from .submission import STARTS_AT_ONCE_S, SubmissionOptions, submit
 from .submitting import Submitting
@@ -53,10 +54,12 @@ class Launching(Submitting):
             raise click.UsageError("--follow and --json both want stdout", ctx)
         self.waiting = waiting
         self.began_s = mono_s()
+        self.request: Json = {}
         self.follower: LogFollower | None = None
         self.followed: str | None = None
 
     def _with(self, client: Caller, request: Json) -> int:
+        self.request = request
         self.answer = submit(client, request, self.settings.timeout_s)
         self.job = self.answer["job"]
         if self.options.dry_run:
@@ -97,6 +100,8 @@ class Launching(Submitting):
             limits = [limit for limit in (withdraw_s, max_wait_s) if limit is not None]
             try:
                 for changed in changes(client, job, min(limits, default=None)):
+                    if changed["state"] == "waiting_for_credentials" != job["state"]:
+                        changed = self._bring_credentials(client, changed)
                     self._tell_change(job, changed)
                     self.job = job = changed
                     if withdraw_s is not None and job["state"] == "running":
@@ -110,6 +115,19 @@ class Launching(Submitting):
                     continue
                 raise self._still_waiting(job) from error
         return job
+
+    def _bring_credentials(self, client: Caller, job: Json) -> Json:
+        """A restart took the secrets out of the scheduler's memory; this process still has them.
+
+        The same request again brings them back and starts nothing new.
+        """
+        try:
+            answer = submit(client, self.request, self.settings.timeout_s)
+        except PraxistError as error:
+            output.talk(*error_lines(error))
+            return job
+        again: Json = answer["job"]
+        return again
 
     def _limit(self, seconds: float | None) -> float | None:
         return None if seconds is None else self.began_s + seconds

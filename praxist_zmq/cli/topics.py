@@ -127,6 +127,7 @@ _BLOCKERS = (
     ("credentials_missing", "its credentials were lost in a restart"),
     ("admission_closed", "the run starts nothing more"),
     ("placement_paused", "attempts failed quickly there; the placement rests"),
+    ("profile_undeclared", "the contract in force does not declare its profile"),
 )
 
 

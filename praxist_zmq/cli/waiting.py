@@ -34,6 +34,7 @@ def next_change(client: Caller, job: Json, wait_s: float) -> Json | None:
         "kind": "watch_job",
         "job": job["job"],
         "after_version": job["version"],
+        "known_state": job["state"],
         "until": "change",
     }
     began = mono_s()

@@ -94,7 +94,8 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
 def lane_gates(profile: Profile | None, state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of a lane."""
     if profile is None:
-        blocker = Blocker(code="probe_unavailable", detail="the profile is no longer declared")
+        detail = "the contract in force does not declare its profile"
+        blocker = Blocker(code="profile_undeclared", detail=detail)
         return Gates((("devices", False, blocker.detail),), (blocker,))
     placement = choose(profile, state, soft)
     if placement.envelope is None:

@@ -27,7 +27,7 @@ from .commands import (
 )
 from .decision import Decision, Stamp
 from .evolve import apply
-from .plan import plan
+from .plan import plan, set_aside_without_credentials
 from .soft import SoftState
 from .state import BrokerState
 from .submit import submit
@@ -95,7 +95,7 @@ class Broker:
             if job.job in self.soft.unreadable:
                 detail = f"a record of it is unreadable: {self.soft.unreadable[job.job]}"
                 control.reject(turn, job, "unreadable_record", detail, frees_identity=False)
-            else:
+            elif not set_aside_without_credentials(turn, job):
                 self.soft.queue.put(job)
         self.soft.active_non_mature = sum(
             1

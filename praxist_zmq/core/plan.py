@@ -26,7 +26,7 @@ def plan(turn: Turn) -> None:
             return
         job, envelope = chosen
         soft.queue.remove(job.job)
-        if _lacks_credentials(turn, job):
+        if set_aside_without_credentials(turn, job):
             continue
         attempt = attempt_id(job.job, job.attempt_counter + 1)
         request_id = turn.claim(
@@ -53,8 +53,8 @@ def _next(turn: Turn, blocked: set[Lane]) -> tuple[Job, Envelope] | None:
     return None
 
 
-def _lacks_credentials(turn: Turn, job: Job) -> bool:
-    """Set a job aside whose secrets are not in memory (they do not survive a restart)."""
+def set_aside_without_credentials(turn: Turn, job: Job) -> bool:
+    """Set a job aside if its secrets are not in memory: they do not survive a restart."""
     stored = turn.state.environments[job.environment_id].variables
     if not missing_credentials(stored, turn.soft.vault.get(job.job)):
         return False

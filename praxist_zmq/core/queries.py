@@ -279,6 +279,11 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
     state, soft = turn.state, turn.soft
     found = [text for _, text in sorted(soft.warnings.items())]
     found.extend(f"{name}: unreadable record" for name in soft.unreadable)
+    undeclared = sorted({lane[1] for lane in soft.queue.sizes} - set(state.policy.profiles))
+    found.extend(
+        f"queued jobs need profile {name!r}, which the contract in force does not declare"
+        for name in undeclared
+    )
     if not soft.launcher_ready:
         found.append("the launcher does not answer: nothing starts")
     if soft.low_space:

@@ -39,6 +39,7 @@ class Watcher:
     address: Any
     request_id: str
     after_version: int
+    known_state: str | None
     until: str
 
 

@@ -49,6 +49,9 @@ def _submit(
     source: ProfileSource = "default" if submission.profile is None else "named"
     repeated = _answered_before(turn, request, index)
     if repeated is not None:
+        # The same body, so the same environment: it also brings back what a restart took.
+        prepared = prepare_environment(turn.soft, submission.environment)
+        supply_credentials(turn.soft, repeated, prepared, True)
         return _accepted(turn, repeated, "queued", True, source, ())
     profile = _profile(turn, submission)
     prepared = prepare_environment(turn.soft, submission.environment)
@@ -119,8 +122,9 @@ class _Wish:
         self.identity = identity
         self.source = source
 
-    def differences(self, job: Job, same_environment: bool) -> list[str]:
-        """What this request has other than the job that holds its identity."""
+    def differences(self, job: Job) -> list[str]:
+        """What this request has other than the job that holds its identity. The environment is
+        not named: two terminals of one peer hardly ever agree in it."""
         found = []
         if self.command != job.command:
             found.append("command")
@@ -132,8 +136,6 @@ class _Wish:
             found.append("working directory")
         if _eta_ms(self.submission) != job.eta_ms:
             found.append("ETA")
-        if not same_environment:
-            found.append("environment")
         return found
 
 
@@ -184,9 +186,10 @@ def _duplicate(
     turn: Turn, request: ClientRequest, job: Job, wish: _Wish, index: int
 ) -> Submitted | Refusal:
     same = _same_environment(turn, job, wish)
-    differences = wish.differences(job, same)
+    differences = wish.differences(job)
     if wish.submission.retry_terminal:
-        return _retry(turn, request, job, wish, differences, index)
+        changed = bool(differences) or not same
+        return _retry(turn, request, job, wish, changed, index)
     if job.state in ("failed", "rejected"):
         raise Refused(
             "terminal_duplicate",
@@ -199,8 +202,9 @@ def _duplicate(
     notes = []
     if job.peer != wish.submission.peer:
         notes.append(f"sent by {job.peer}")
-    if differences and job.state != "completed":
-        notes.append(f"your {', '.join(differences)} differ from what was accepted")
+    if differences:
+        verb = "differs" if len(differences) == 1 else "differ"
+        notes.append(f"your {_listed(differences)} {verb} from what was accepted")
         notes.append("if this is other science, give it another tag")
     verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
     return _accepted(turn, job, verdict, False, wish.source, tuple(notes))
@@ -230,13 +234,14 @@ def supply_credentials(
 
 
 def _retry(
-    turn: Turn, request: ClientRequest, job: Job, wish: _Wish, differences: list[str], index: int
+    turn: Turn, request: ClientRequest, job: Job, wish: _Wish, changed: bool, index: int
 ) -> Submitted | Refusal:
     if job.state not in ("failed", "rejected"):
-        if differences or job.peer != wish.submission.peer:
+        if changed or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",
                 f"{job.job} is {job.state}; a changed request cannot retry it",
+                _retry_help(job),
                 job=Viewer(turn.state, turn.soft).job(job),
             )
         verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
@@ -267,6 +272,22 @@ def _retry(
     )
     turn.soft.queue.put(job)
     return _accepted(turn, job, "retrying", True, wish.source, ())
+
+
+def _listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _retry_help(job: Job) -> list[str]:
+    if job.state == "drained_unknown":
+        return [
+            f"its outcome is unknown: look at its results and its log: praxist-zmq logs {job.job}",
+            "if they are no good, run it under another tag: this one may have had its effect",
+        ]
+    if job.state == "completed":
+        return ["it has its result; give other science another tag"]
+    return ["wait for it, or cancel it first"]
 
 
 def _check_open(turn: Turn, profile: str) -> None:

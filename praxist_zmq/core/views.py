@@ -26,6 +26,14 @@ def timestamp(at_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def shown_state(soft: SoftState, job: Job) -> JobState:
+    """The state readers see: a queued job whose secrets are gone waits for them."""
+    if job.job in soft.lacking_credentials:
+        return "waiting_for_credentials"
+    state: JobState = job.state  # type: ignore[assignment]
+    return state
+
+
 class Viewer:
     """Views at one moment; the blockers of a lane are worked out once."""
 
@@ -49,9 +57,6 @@ class Viewer:
         attempt = self._state.live_attempt(job)
         blockers = self.blockers(job)
         leader = attempt.leader if attempt is not None and attempt.phase == "running" else None
-        state: JobState = job.state  # type: ignore[assignment]
-        if job.job in self._soft.lacking_credentials:
-            state = "waiting_for_credentials"
         shown_attempt = job.attempt
         return JobView(
             job=job.job,
@@ -62,7 +67,7 @@ class Viewer:
             peer=job.peer,
             profile=job.profile,
             work_class=job.work_class,
-            state=state,
+            state=shown_state(self._soft, job),
             attempts=job.attempts_used,
             attempt=shown_attempt,
             pid=leader.pid if leader else None,

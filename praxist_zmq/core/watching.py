@@ -7,17 +7,23 @@ from ..protocol.replies import JobReply
 from ..protocol.views import TERMINAL_STATES
 from .commands import ClientRequest
 from .selectors import select
-from .soft import WATCHERS_MAX, Watcher
+from .soft import WATCHERS_MAX, SoftState, Watcher
 from .state import Job
 from .turn import Refused, Turn
-from .views import Viewer
+from .views import Viewer, shown_state
 
 
 def watch(turn: Turn, command: ClientRequest, request: req.WatchJob) -> JobReply | None:
     """The answer if it is due already; else the client is kept waiting and None is returned."""
     job = select(turn.state, request.job)
-    watcher = Watcher(command.address, command.request_id, request.after_version, request.until)
-    if _due(job, watcher):
+    watcher = Watcher(
+        command.address,
+        command.request_id,
+        request.after_version,
+        request.known_state,
+        request.until,
+    )
+    if _due(turn.soft, job, watcher):
         return JobReply(job=Viewer(turn.state, turn.soft).job(job))
     soft = turn.soft
     waiting = soft.watchers.setdefault(job.job, {})
@@ -45,7 +51,7 @@ def answer_watchers(turn: Turn) -> None:
         if not waiting:
             continue
         job = state.jobs[name]
-        due = [watcher for watcher in waiting.values() if _due(job, watcher)]
+        due = [watcher for watcher in waiting.values() if _due(soft, job, watcher)]
         if not due:
             continue
         viewer = viewer or Viewer(state, soft)
@@ -59,7 +65,11 @@ def answer_watchers(turn: Turn) -> None:
     soft.touched.clear()
 
 
-def _due(job: Job, watcher: Watcher) -> bool:
+def _due(soft: SoftState, job: Job, watcher: Watcher) -> bool:
     if job.state in TERMINAL_STATES:
         return True
-    return watcher.until == "change" and job.version > watcher.after_version
+    if watcher.until != "change":
+        return False
+    if job.version > watcher.after_version:
+        return True
+    return watcher.known_state not in (None, shown_state(soft, job))

@@ -59,11 +59,15 @@ class SubmitJobs(Frozen):
 
 
 class WatchJob(Frozen):
-    """Answer when the job's version passes `after_version`, or when it is terminal."""
+    """Answer when the job's version passes `after_version`, its state is not `known_state`, or it
+    is terminal."""
 
     kind: Literal["watch_job"] = "watch_job"
     job: JobSelector = Field(description="Job")
     after_version: int = Field(default=0, ge=0, description="Version the caller knows")
+    known_state: str | None = Field(
+        default=None, max_length=40, description="State the caller knows; another one is a change"
+    )
     until: Literal["change", "terminal"] = Field(default="change", description="What to wait for")
 
 

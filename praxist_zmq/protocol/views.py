@@ -43,6 +43,7 @@ BlockerCode = Literal[
     "credentials_missing",
     "admission_closed",
     "placement_paused",
+    "profile_undeclared",
 ]
 
 

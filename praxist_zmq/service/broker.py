@@ -41,7 +41,6 @@ from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..protocol import codec
 from ..protocol.envelope import PROTOCOL_VERSION
-from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen
 from ..transport.correlation import peek_request_id
@@ -315,7 +314,8 @@ def serve(config: ChildConfig) -> int:
         logging.getLogger(__name__).error("after recovery: %s", fault)
         broker.soft.warnings[f"state {fault}"] = f"after recovery: {fault}"
     shell = BrokerShell(config, ledger, broker)
-    policy = config.policy or SchedulerPolicy()
+    # Without a contract of its own, a start keeps the one that the run has.
+    policy = config.policy or broker.state.policy
     generation = broker.state.generation if config.generation is None else config.generation
     decision = broker.begin(
         shell.stamp(),

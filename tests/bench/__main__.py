@@ -39,6 +39,10 @@ def main() -> int:
     if options.quick:
         print("quick: smaller counts and one run each, so the figures are rougher")
     print(table(figures))
+    cores = os.cpu_count() or 1
+    if load[0] > cores / 2:
+        print("The machine was busy: our processes hand over to each other and suffer more of it")
+        print("than a limit in one process does. Repeat on a quiet machine.")
     print(f"{time.monotonic() - began:.0f} s; load average before {load[0]:.1f}")
     if options.json:
         document = {

@@ -35,12 +35,6 @@ def sync_seconds(directory: Path, records: int, count: int) -> list[float]:
     return found
 
 
-def group_commit_rate(directory: Path, records: int, count: int = 200) -> float:
-    """Records a second when `records` of them share a sync."""
-    seconds = sync_seconds(directory, records, count)
-    return records * len(seconds) / sum(seconds)
-
-
 @contextlib.contextmanager
 def echo(directory: Path) -> Iterator[str]:
     """A bare ROUTER in a process of its own that sends back what it gets; its endpoint."""

@@ -55,6 +55,24 @@ def test_a_blocked_launch_goes_on_over_a_restart(run: Run) -> None:
     oracle.check_ended(run)
 
 
+def test_a_blocked_launch_brings_its_secrets_back_after_a_restart(make_run: MakeRun) -> None:
+    run = make_run(slots=1)
+    run.up()
+    with run.client() as client:
+        run.submit(client, "first", f"wait:{run.gate('go')}")
+        run.until_started("j-1.1")
+    words = run.launch_words("second", "exit:7")
+    process = run.start(*words, env={"SOME_API_TOKEN": "s3cr3t-of-the-peer"})
+    wait_until(lambda: run.cli("show", "j-2").status == 0, "the second to be queued")
+    assert run.kill("broker")
+    run.until_healthy()
+    run.open_gate("go")
+    process.communicate(timeout=30)
+    assert process.returncode == 7
+    run.down()
+    oracle.check_ended(run)
+
+
 def test_up_twice_is_one_scheduler(run: Run) -> None:
     before = run.processes()
     second = run.try_up()
