@@ -210,28 +210,33 @@ class BrokerShell:
     # -- out ------------------------------------------------------------------------------
 
     def _send(self, outbox: list[Send]) -> None:
+        """Answers first: somebody waits for them. What follows takes its time anyway."""
         replies: dict[bytes, list[bytes]] = {}
-        orders: dict[bytes, list[bytes]] = {}
-        publications: list[bytes] = []
         for send in outbox:
             if send.to == "client":
                 gateway, routing = send.address
                 body = codec.encode_reply(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
-            elif send.to == "launcher":
-                orders.setdefault(send.address, []).append(codec.encode(send.message))
-            elif send.to == "registry":
-                body = codec.encode_request(send.request_id or "", send.message)
-                self.registry.send(send.request_id or "", body)
-            else:
-                publications += (b"events", codec.encode(send.message))
-        for address, parts in orders.items():
-            if not self.link.send(address, b"order", parts):
-                self._lost_launchers.append(address)
         for gateway, parts in replies.items():
             for start in range(0, len(parts), 2 * PAIRS_PER_MESSAGE):
                 piece = parts[start : start + 2 * PAIRS_PER_MESSAGE]
                 self.link.send(gateway, b"replies", piece)
+        self._send_inward(outbox)
+
+    def _send_inward(self, outbox: list[Send]) -> None:
+        orders: dict[bytes, list[bytes]] = {}
+        publications: list[bytes] = []
+        for send in outbox:
+            if send.to == "launcher":
+                orders.setdefault(send.address, []).append(codec.encode(send.message))
+            elif send.to == "registry":
+                body = codec.encode_request(send.request_id or "", send.message)
+                self.registry.send(send.request_id or "", body)
+            elif send.to == "events":
+                publications += (b"events", codec.encode(send.message))
+        for address, parts in orders.items():
+            if not self.link.send(address, b"order", parts):
+                self._lost_launchers.append(address)
         if publications and self._gateway is not None:
             self.link.send(self._gateway, b"publish", publications)
 
