@@ -60,7 +60,6 @@ from .compaction import Compaction
 from .step import Step
 
 STDIN = 0
-PAIRS_PER_MESSAGE = 2_000
 STATUS_BUSY_MS = 1_000
 STATUS_IDLE_MS = 5_000
 MAINTENANCE_MS = 1_000
@@ -218,9 +217,7 @@ class BrokerShell:
                 body = codec.encode_reply(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
         for gateway, parts in replies.items():
-            for start in range(0, len(parts), 2 * PAIRS_PER_MESSAGE):
-                piece = parts[start : start + 2 * PAIRS_PER_MESSAGE]
-                self.link.send(gateway, b"replies", piece)
+            self.link.send(gateway, b"replies", parts, group=2)
         self._send_inward(outbox)
 
     def _send_inward(self, outbox: list[Send]) -> None:
@@ -238,7 +235,7 @@ class BrokerShell:
             if not self.link.send(address, b"order", parts):
                 self._lost_launchers.append(address)
         if publications and self._gateway is not None:
-            self.link.send(self._gateway, b"publish", publications)
+            self.link.send(self._gateway, b"publish", publications, group=2)
 
     def _refuse(self, command: Any) -> Send | None:
         if not isinstance(command, ClientRequest):

@@ -40,12 +40,19 @@ class Connection:
         self.monitor = ConnectionMonitor(self.socket)
         self._reader = FrameReader(self.socket)
         self.refused_messages = 0
+        self._poller = zmq.Poller()
+        for socket in self.sockets:
+            self._poller.register(socket, zmq.POLLIN)
         self.socket.connect(endpoint_of(path))
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:
         """What `transport.poller` watches: replies, and the connection made and lost."""
         return (self.socket, self.monitor.socket)
+
+    def wait(self, pause_ms: int) -> None:
+        """Until something happened here, at most `pause_ms`."""
+        self._poller.poll(pause_ms)
 
     def send(self, body: bytes) -> bool:
         """Send a request; False when nobody is connected or the queue is full."""
@@ -245,10 +252,11 @@ class Requester:
             wake = now + PING_MS
         if deadline is not None:
             wake = min(wake, deadline)
-        poller = zmq.Poller()
-        for socket in connection.sockets if connection else ():
-            poller.register(socket, zmq.POLLIN)
-        poller.poll(max(1, min(wake - now, PING_MS)))
+        pause = max(1, min(wake - now, PING_MS))
+        if connection is not None:
+            connection.wait(pause)
+        else:
+            zmq.Poller().poll(pause)
 
     def _take(self, exchange: _Exchange, now: int) -> list[dict[str, Any]]:
         if self._connection is None:
