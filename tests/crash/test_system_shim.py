@@ -86,9 +86,7 @@ def test_everything_is_killed(make_run: MakeRun) -> None:
     run = make_run(slots=2)
     run.up()
     with run.client() as client:
-        jobs = [
-            run.submit(client, f"t{n}", f"wait:{run.gate('never')}").job.job for n in range(2)
-        ]
+        jobs = [run.submit(client, f"t{n}", f"wait:{run.gate('never')}").job.job for n in range(2)]
         queued = [run.submit(client, f"q{n}", f"exit:{n}").job.job for n in range(3)]
         run.until_started(*(f"{job}.1" for job in jobs))
         pids = set(run.processes().values()) | set(run.experiments())
