@@ -29,6 +29,15 @@ from .views import Viewer
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
 
+_ENDED_HELP = {
+    "completed": ["it ended well: use another tag for other science"],
+    "drained_unknown": [
+        "look at the log and the results; it is not run again under this tag",
+        "use another tag for other science",
+    ],
+}
+"""Advice on a tag that no retry may change, where waiting for it is none."""
+
 ProfileSource = Literal["named", "default", "stored"]
 
 
@@ -194,7 +203,7 @@ def _duplicate(
         raise Refused(
             "terminal_duplicate",
             f"{job.job} already ended as {job.state} under this tag",
-            [f"read it: praxist-zmq logs {job.job}",
+            [*([f"read it: praxist-zmq logs {job.job}"] if job.attempt else []),
              "after a repair: add --retry-terminal, keep this tag"],
             Viewer(turn.state, turn.soft).job(job),
         )  # fmt: skip
@@ -203,7 +212,8 @@ def _duplicate(
     if job.peer != wish.submission.peer:
         notes.append(f"sent by {job.peer}")
     if differences and job.state != "completed":
-        notes.append(f"your {', '.join(differences)} differ from what was accepted")
+        differ = "differs" if len(differences) == 1 else "differ"
+        notes.append(f"your {', '.join(differences)} {differ} from what was accepted")
         notes.append("if this is other science, give it another tag")
     verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
     return _accepted(turn, job, verdict, False, wish.source, tuple(notes))
@@ -240,6 +250,7 @@ def _retry(
             raise Refused(
                 "retry_conflict",
                 f"{job.job} is {job.state}; a changed request cannot retry it",
+                _ENDED_HELP.get(job.state),
                 job=Viewer(turn.state, turn.soft).job(job),
             )
         verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
