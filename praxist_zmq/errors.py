@@ -124,7 +124,7 @@ ERRORS: dict[str, ErrorCode] = _rows(
     ErrorCode("wait_timeout", 124, True, "the waiting time is over",
               "`praxist-zmq wait JOB` waits on"),
     ErrorCode("interrupted", 130, False, "the wait was interrupted",
-              "`praxist-zmq wait JOB` waits on; `cancel JOB` ends it"),
+              "`praxist-zmq wait JOB` waits on; `praxist-zmq cancel JOB --yes` ends it"),
 )
 # fmt: on
 

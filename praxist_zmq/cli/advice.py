@@ -104,11 +104,15 @@ def nearest(text: str, known: list[str]) -> str | None:
 
 
 def nearest_profile(named: str, told: list[str]) -> list[str]:
-    """`did you mean` for a mistyped profile, from the scheduler's list of declared ones."""
+    """`did you mean` for a mistyped profile, from the scheduler's list of declared ones.
+
+    Keeps the `profile:` that `named` may begin with.
+    """
+    before = "profile:" if named.startswith("profile:") else ""
     for line in told:
         if line.startswith(_DECLARED):
-            close = nearest(named, line[len(_DECLARED) :].split(", "))
-            return [f"did you mean `{close}`?"] if close else []
+            close = nearest(named[len(before) :], line[len(_DECLARED) :].split(", "))
+            return [f"did you mean `{before}{close}`?"] if close else []
     return []
 
 
@@ -138,6 +142,5 @@ def nearest_subject(client: Asked, text: str, timeout_s: float) -> list[str]:
         return []  # as above
     if reply.get("kind") == "explanation":
         return [f"did you mean `profile:{text}`?"]
-    close = nearest_profile(text, [str(line) for line in reply.get("help") or []])
-    jobs = nearest_job(client, text, timeout_s)
-    return jobs or [line.replace("`", "`profile:", 1) for line in close]
+    profiles = nearest_profile(f"profile:{text}", [str(line) for line in reply.get("help") or []])
+    return nearest_job(client, text, timeout_s) or profiles

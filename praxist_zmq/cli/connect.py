@@ -56,14 +56,11 @@ def connect(settings: Settings) -> Caller:
     """A client of the run meant. Raises no_run, ambiguous_run, no_scheduler and the like."""
     run = RunPaths.of(find_run(settings.run_dir))
     settings.run = str(run.run_dir)
+    if not run.scheduler.exists():
+        raise no_run_here(run)
     from ..client import Client
 
-    try:
-        return Client(run.run_dir, settings.timeout_s)
-    except PraxistError as error:
-        if error.code == "no_scheduler" and not run.scheduler.is_dir():
-            raise no_run_here(run) from error
-        raise
+    return Client(run.run_dir, settings.timeout_s)
 
 
 def refusal(reply: Json) -> RefusedByScheduler:
@@ -84,8 +81,8 @@ def ask(client: Caller, request: Json, timeout_s: float | None) -> Json:
     if reply.get("kind") == "refusal":
         error = refusal(reply)
         if error.code == "unknown_profile":
-            named = request.get("profile") or str(request.get("subject", "")).partition(":")[2]
-            error.help = [*nearest_profile(str(named), error.help), *error.help]
+            named = str(request.get("profile") or request.get("subject") or "")
+            error.help = [*nearest_profile(named, error.help), *error.help]
         raise error
     return reply
 

@@ -50,7 +50,7 @@ def _ask(client: Caller, subject: str, timeout_s: float) -> Json:
             raise PraxistError(
                 "unknown_job",
                 f"no lease {subject[6:][:80]!r} in this run",
-                ["there is nothing to explain about it"],
+                ["`explain` also takes a job, or profile:NAME"],
             ) from error
         error.help = [*nearest_subject(client, subject, timeout_s), *error.help]
         raise
@@ -101,7 +101,7 @@ def _ended(job: Json) -> list[str]:
         ("ended", job.get("ended_at")),
         ("how", f"{ending_told(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
         ("failure", job.get("failure_category")),
-        ("last line", job.get("failure_signature")),
+        ("why" if job["state"] == "rejected" else "last line", job.get("failure_signature")),
         ("log", job.get("log_path")),
     )
     return ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]

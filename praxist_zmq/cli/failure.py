@@ -18,7 +18,7 @@ from ..errors import ERRORS, PraxistError
 from .advice import helps
 from .output import document, talk
 from .settings import Settings
-from .words import PROGRAM, safe, wrapped
+from .words import LINE_COLUMNS, PROGRAM, fitted, safe, wrapped
 
 REJECTING = frozenset(
     {"admission_closed", "already_running", "not_yours", "contract_invalid", "outcome_unknown"}
@@ -49,9 +49,13 @@ def first_word(error: PraxistError) -> str:
 class UsageHelp(click.UsageError):
     """A mistyped command, with advice on the mend."""
 
-    def __init__(self, message: str, ctx: click.Context | None, help: list[str]) -> None:
+    def __init__(
+        self, message: str, ctx: click.Context | None, help: list[str], example: str | None = None
+    ) -> None:
         super().__init__(message, ctx)
         self.help = help
+        self.example = example
+        """The command line that was probably meant."""
 
 
 def error_lines(
@@ -99,21 +103,28 @@ def report_usage(error: click.ClickException, settings: Settings) -> int:
     row = ERRORS["usage"]
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     advice = error.help if isinstance(error, UsageHelp) else []
-    bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    example = error.example if isinstance(error, UsageHelp) else None
+    bare = isinstance(error, click.exceptions.NoArgsIsHelpError) or (
+        error.format_message() == "Missing command."
+    )
     first, *rest = ["a verb is missing"] if bare else click_lines(error.format_message())
     if settings.is_json:
         text = " ".join([first, *(line.strip() for line in rest)])
         pages = [] if ctx is None else [f"{ctx.command_path} --help"]
-        document(PraxistError("usage", text, [*advice, *pages]).document())
+        tried = [] if example is None else [example]
+        document(PraxistError("usage", text, [*advice, *tried, *pages]).document())
         return row.exit_code
     if bare and ctx is not None:
         talk(*click_lines(ctx.get_help()))
         return row.exit_code
-    lines = [f"usage  {first}", *(f"         {line.strip()}" for line in rest)]
+    lines = fitted(f"usage  {first}", LINE_COLUMNS)
+    lines += [f"         {line.strip()}" for line in rest]
     if ctx is not None:
         lines.append(f"  form  {safe(form_of(ctx))}")
         for line in advice:
             lines += wrapped("help", line)
+        if example is not None:
+            lines.append(f"  try   {safe(example)}")
         lines.append(f"  help  {safe(ctx.command_path)} --help")
     talk(*lines)
     return row.exit_code

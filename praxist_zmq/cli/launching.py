@@ -149,6 +149,9 @@ class Launching(Submitting):
             self.settings.timeout_s,
         )
         if reply["results"][0]["outcome"] == "cancelled":
+            if int(job.get("attempts") or 0):
+                help = ["its earlier attempts stand; to try again, add --retry-terminal"]
+                raise PraxistError("admission_timeout", f"{job['job']} was withdrawn", help)
             raise PraxistError(
                 "admission_timeout", f"{job['job']} was withdrawn; nothing ran, the tag is free"
             )
@@ -162,7 +165,7 @@ class Launching(Submitting):
         return PraxistError(
             "wait_timeout",
             f"{name} is {job['state']} and goes on",
-            [f"praxist-zmq wait {name} waits on"],
+            [f"`praxist-zmq wait {name}` waits on"],
         )
 
     def _refused_lines(self, error: PraxistError, job: Json | None) -> list[str]:

@@ -17,6 +17,10 @@ from .settings import Settings, is_terminal
 from .words import fitted
 
 COLUMNS_MIN = 40
+CONTINUED = " " * 8
+"""What `words.wrapped` begins a continuation with."""
+TO_COPY = ("  try ", "  next ", "  log ")
+"""Lines that people copy: the terminal breaks them, so that they stay one line."""
 
 
 def document(content: dict[str, Any]) -> None:
@@ -53,8 +57,7 @@ def talk(*lines: str) -> None:
     if sys.stderr is None or not lines:
         return
     if is_terminal(sys.stderr):
-        columns = terminal_columns()
-        lines = tuple(part for line in lines for part in fitted(line, columns))
+        lines = _to_screen(lines, terminal_columns())
     text = "\n".join(lines) + "\n"
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     try:
@@ -63,6 +66,21 @@ def talk(*lines: str) -> None:
     except (BrokenPipeError, ValueError):
         # The reader is gone. The wait, and the exit code with it, is what the caller needs.
         _silence_stderr()
+
+
+def _to_screen(lines: Iterable[str], columns: int) -> tuple[str, ...]:
+    """Lines broken for a screen: what was broken for a wider one is first put together again."""
+    whole: list[str] = []
+    for line in lines:
+        if whole and line.startswith(CONTINUED) and not line.startswith(CONTINUED + " "):
+            whole[-1] += " " + line.strip()
+        else:
+            whole.append(line)
+    return tuple(
+        part
+        for line in whole
+        for part in ([line] if line.startswith(TO_COPY) else fitted(line, columns))
+    )
 
 
 def _silence_stderr() -> None:

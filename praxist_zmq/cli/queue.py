@@ -45,7 +45,7 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     for name in typed:
         if name not in STATES:
             close = nearest(name, list(STATES))
-            hint = f"; did you mean `{close}`?" if close else ""
+            hint = f"; did you mean `{close}`?" if close else "."
             raise click.BadParameter(
                 f"{name[:40]!r} is no state{hint} States: {', '.join(STATES)}", ctx, param
             )
@@ -170,7 +170,7 @@ def where_or_why(job: Json) -> str:
     if job["state"] in ("queued", "waiting_for_credentials"):
         return ", ".join(blocker["code"] for blocker in job["blockers"]) + note
     if job["state"] == "rejected":
-        return str(job.get("note") or "")
+        return str(job.get("note") or job.get("failure_signature") or job.get("reject_code") or "")
     if cancellation(job):
         return ending_told(job)
     signature = job.get("failure_signature")

@@ -55,7 +55,7 @@ def page(job: Json) -> list[str]:
         ("Took", _took(job)),
         ("Expected", span(job["eta_seconds"]) if job.get("eta_seconds") else None),
         ("Failure", job.get("failure_category")),
-        ("Last line", job.get("failure_signature")),
+        ("Why" if job["state"] == "rejected" else "Last line", job.get("failure_signature")),
         ("Log", job.get("log_path")),
         ("Binding", job.get("binding_status")),
         ("Depends on", " ".join(job.get("depends_on") or []) or None),
@@ -69,6 +69,8 @@ def page(job: Json) -> list[str]:
 
 
 def _state(job: Json) -> str:
+    if job["state"] == "rejected":
+        return f"rejected, {job.get('reject_code') or 'it will not run'}"
     return f"{job['state']}, {ending_told(job)}" if is_terminal_state(job) else str(job["state"])
 
 

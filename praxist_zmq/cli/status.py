@@ -185,7 +185,7 @@ def _gpus(status: Json, devices: list[Json] | None) -> str | None:
     reason = f": {safe(probe['reason'])}" if probe.get("reason") else ""
     state = f"{safe(probe.get('state') or 'unknown')}{reason}"
     if not devices:
-        return state
+        return f"driver {state}"
     free = sum(is_free(device) for device in devices)
     told = f"{len(devices)}, {free} free"
     usable = sum(device["state"] == "available" for device in devices)

@@ -26,6 +26,7 @@ from .words import cut
 WORK_CLASSES = ("scout", "ordinary", "mature")
 STARTS_AT_ONCE_S = 0.3
 COMMAND_COLUMNS = 400
+AFTER = "the experiment's command goes after `--`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}")
 
@@ -47,33 +48,32 @@ class AfterDashes(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
-            remedy = [] if given else self._with_dashes(ctx, typed)
-            if not remedy:
+            meant = None if given else self._with_dashes(ctx, typed)
+            if meant is None:
                 raise
-            raise UsageHelp(error.format_message(), error.ctx or ctx, remedy) from error
+            raise UsageHelp(error.format_message(), error.ctx or ctx, [AFTER], meant) from error
         if self.needs_command and not words:
-            remedy = [f"after `--`: {ctx.command_path} ... -- python train.py"]
-            raise UsageHelp("the experiment's command is missing", ctx, remedy)
+            raise UsageHelp("the experiment's command is missing", ctx, [AFTER])
         return rest
 
-    def _with_dashes(self, ctx: click.Context, typed: list[str]) -> list[str]:
-        """The same words with the `--` that was forgotten before the command; none if not that."""
+    def _with_dashes(self, ctx: click.Context, typed: list[str]) -> str | None:
+        """The same words with the `--` that was forgotten before the command; None if not that."""
         parser = self.make_parser(ctx)
         parser.allow_interspersed_args = False
         try:
             _, rest, _ = parser.parse_args(list(typed))
         except click.UsageError:
-            return []  # wrong before any command began: the first error is what to tell
+            return None  # wrong before any command began: the first error is what to tell
         own = sum(isinstance(param, click.Argument) for param in self.params)
         words = rest[own:]
         if not words or (not self.needs_command and words[0].startswith("-")):
-            return []
+            return None
         before = typed[: len(typed) - len(words)]
         named = settings_of(ctx).run_dir
         if named is not None and not any(word.startswith("--run-dir") for word in before):
             before = ["--run-dir", named, *before]
         text = shlex.join([*ctx.command_path.split(), *before]) + " -- " + shlex.join(words)
-        return [f"the experiment's command goes after `--`: {cut(text, COMMAND_COLUMNS)}"]
+        return cut(text, COMMAND_COLUMNS)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Show the words in the usage line."""

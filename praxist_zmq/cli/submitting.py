@@ -97,7 +97,7 @@ class Submitting:
             error = PraxistError(
                 "interrupted",
                 f"{name} goes on",
-                [f"praxist-zmq wait {name} waits on; praxist-zmq cancel {name} ends it"],
+                [f"`praxist-zmq wait {name}` waits on; `praxist-zmq cancel {name} --yes` ends it"],
             )
         if not self.settings.is_json:
             output.talk(f"detached  {error.detail}", *(f"  help  {line}" for line in error.help))

@@ -65,7 +65,7 @@ def ending(job: Json) -> str:
 def cancellation(job: Json) -> str | None:
     """`cancelled: REASON` when somebody ended the job; its signal alone does not say so."""
     note = job.get("note") or ""
-    return safe(note) if note.startswith("cancelled") else None
+    return cut(safe(note), 80) if note.startswith("cancelled") else None
 
 
 def ending_told(job: Json) -> str:
@@ -206,10 +206,12 @@ def refused_lines(
         tag = cut_middle(safe(tag), 40)
         return error_lines(error, settings, tag, word=verdict_word(error))
     tries = int(job.get("attempts") or 0)
-    how = f"{ending_told(job)}, attempt {tries} of {tries}" if tries else "never ran"
+    how = f"{ending(job)}, attempt {tries} of {tries}" if tries else "never ran"
     head = f"{verdict_word(error)} {cut_middle(safe(tag), 40)}  "
     lines = [head + f"{job['job']} already {_state(job)} {_ago(job, now_s)} ({how})"]
-    if job.get("failure_signature"):
+    if cancellation(job):
+        lines += wrapped("note", str(cancellation(job)))
+    elif job.get("failure_signature"):
         lines += wrapped("last", cut(safe(job["failure_signature"]), 200))
     if tries:
         lines.append(f"  help  read it:          {PROGRAM} logs {job['job']} -n 40")
@@ -276,7 +278,7 @@ def final_line(job: Json) -> str:
         waited = span(between(job.get("submitted_at"), job.get("started_at")))
         line += f" after {_took(job)} (waited {waited})"
     if state == "failed" and cancellation(job):
-        line += f": {cut(cancellation(job) or '', 160)}"
+        line += f": {cancellation(job)}"
     elif state == "failed" and job.get("failure_signature"):
         line += f": {cut(safe(job['failure_signature']), 160)}"
     return line
@@ -300,10 +302,7 @@ def over_line(job: Json) -> str:
 
 def withdrawn_line(job: Json) -> str:
     """The last line of a launch whose job did not start in the time allowed."""
-    return (
-        f"withdrawn {job['job']}  it did not start in the time you allowed; "
-        "nothing ran, the tag is free"
-    )
+    return f"withdrawn {job['job']}  it did not start in the time you allowed"
 
 
 def alive_line(job: Json, now_s: float) -> str:

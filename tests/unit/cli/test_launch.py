@@ -323,7 +323,6 @@ def test_a_tag_cannot_steer_the_terminal(scheduler: FakeScheduler, call: Call) -
 def test_no_scheduler_is_sixty_nine_in_words_and_in_json(
     scheduler: FakeScheduler, call: Call, run_dir: Path
 ) -> None:
-    (run_dir / "resource_scheduler").mkdir()
     scheduler.refuse_to_connect = PraxistError("no_scheduler", "no endpoint file")
     outcome = call(*LAUNCH)
     assert outcome.exit_code == 69

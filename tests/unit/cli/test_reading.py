@@ -268,7 +268,6 @@ def test_status_of_a_run_that_nobody_serves_is_read_from_its_file(
     assert never.exit_code == 3
     assert set(never.document) >= STATUS_KEYS
     assert never.document["health"] == "down"
-    (run_dir / "resource_scheduler").mkdir()
     file = run_dir / "resource_scheduler" / "status.json"
     file.write_text(json.dumps(status_reply()))
     known = call("status", "--json")
