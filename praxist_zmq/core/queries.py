@@ -126,9 +126,12 @@ def _verdict(job: Job) -> str:
 
 def _options(job: Job) -> tuple[str, ...]:
     if job.state in ("failed", "rejected"):
+        read = (f"read it: praxist-zmq logs {job.job}",) if job.attempt else ()
+        return (*read, f"after a repair: praxist-zmq retry {job.job} [-- CMD...]")
+    if job.state == "drained_unknown":
         return (
+            "look at the log and the results; it is not run again under this tag",
             f"read it: praxist-zmq logs {job.job}",
-            f"after a repair: praxist-zmq retry {job.job} [-- CMD...]",
         )
     if job.state == "running":
         return (f"follow it: praxist-zmq logs -f {job.job}",)
@@ -297,7 +300,8 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
             pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:5])
             found.append(f"{attempt.attempt} cannot be ended: {pids}")
     if soft.lacking_credentials:
-        found.append(f"{len(soft.lacking_credentials)} jobs wait for credentials")
+        number = len(soft.lacking_credentials)
+        found.append(f"{number} job{' waits' if number == 1 else 's wait'} for credentials")
     return tuple(found)
 
 
