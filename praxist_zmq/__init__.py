@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .client import Client
+    from .errors import PraxistError
 
 __version__ = "0.1.0"
-__all__ = ["Client", "__version__"]
+__all__ = ["Client", "PraxistError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the client only when it is used: most processes of ours do without."""
+    """Import the client and its errors only when used: most processes of ours do without."""
     if name == "Client":
         from .client import Client
 
         return Client
+    if name == "PraxistError":
+        from .errors import PraxistError
+
+        return PraxistError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

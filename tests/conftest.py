@@ -22,7 +22,7 @@ import pytest
 from tests.support.leaks import Process, leaked, pids
 from tests.support.wait import wait_until
 
-LEAK_GRACE_S = 3.0
+LEAK_GRACE_S = 15.0
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True

@@ -18,6 +18,7 @@ from ..host import stdio
 from ..host.paths import RunPaths, canonical
 from ..service.child_config import SimulatedDevices
 from ..service.detached import start_detached
+from ..service.device_choice import REAL, DeviceRequest
 from ..service.run_start import RunRequest, serve_run
 from .duration import DURATION
 from .output import talk
@@ -26,19 +27,32 @@ from .words import safe
 
 _SIM_PART = re.compile(r"^(gpus|memory)=([0-9]{1,6}(?:\.[0-9]{1,3})?)$", re.ASCII)
 _DEFAULT_MEMORY_GIB = 80.0
+READY_HEAD = {"format_version": "1.0", "kind": "up", "state": "ready"}
+READY_KEYS = (
+    "run_id",
+    "run_dir",
+    "pid",
+    "endpoint",
+    "simulated",
+    "devices",
+    "contract",
+    "warnings",
+)
 
 
-def _parse_sim(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> SimulatedDevices | None:
-    """`gpus=4,memory=80`: devices, and GiB of each. A usage error for anything else."""
+def _parse_sim(ctx: click.Context, param: click.Parameter, value: str | None) -> DeviceRequest:
+    """`gpus=4,memory=80`: devices, and GiB of each; `none`: real ones. Else a usage error."""
     if value is None:
         return None
+    if value.strip() == REAL:
+        return REAL
     found: dict[str, float] = {}
     for part in value.split(","):
         match = _SIM_PART.match(part.strip())
         if match is None:
-            raise click.BadParameter(f"{part[:40]!r} is neither gpus=N nor memory=GIB", ctx, param)
+            raise click.BadParameter(
+                f"{part[:40]!r} is neither gpus=N nor memory=GIB nor none", ctx, param
+            )
         if match[1] in found:
             raise click.BadParameter(f"{match[1]} is given twice", ctx, param)
         found[match[1]] = float(match[2])
@@ -69,10 +83,12 @@ def _say_ready(facts: dict[str, Any], settings: Settings) -> None:
     for warning in facts["warnings"]:
         stdio.say(f"warning  {safe(warning)}", 2)
     if settings.is_json:
-        keys = ("run_id", "run_dir", "pid", "endpoint", "simulated", "warnings")
-        content = {"format_version": "1.0", "kind": "up", "state": "ready"}
-        stdio.say(json.dumps({**content, **{key: facts[key] for key in keys}}))
+        stdio.say(json.dumps({**READY_HEAD, **{key: facts[key] for key in READY_KEYS}}))
         return
+    if not settings.quiet:
+        stdio.say(_contract_line(facts["contract"]), 2)
+        if facts["devices"]["remembered"]:
+            stdio.say(_devices_line(facts["devices"]["simulated"]), 2)
     simulated = "  SIMULATED" if facts["simulated"] else ""
     stdio.say(
         f"ready {safe(facts['run_id'])} pid {facts['pid']} "
@@ -80,9 +96,46 @@ def _say_ready(facts: dict[str, Any], settings: Settings) -> None:
     )
 
 
+def _contract_line(contract: dict[str, Any]) -> str:
+    """Which contract is in force, and what it allows."""
+    if contract["source"] == "default":
+        return (
+            "contract  none was given: one CPU profile `default`, one experiment at a time, "
+            "GPUs unused; see conf/contract.example.yaml"
+        )
+    names, count = contract["profiles"], contract["profiles_count"]
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    noun = "profile" if count == 1 else "profiles"
+    where = "kept from an earlier start" if contract["file"] is None else safe(contract["file"])
+    return (
+        f"contract  {where}: {noun} {safe(' '.join(names))}{more}, "
+        f"at most {contract['max_concurrent_experiments']} at once"
+    )
+
+
+def _devices_line(simulated: dict[str, Any]) -> str:
+    """That the devices are simulated although nobody said so now."""
+    count, memory = simulated["gpus"], simulated["memory_gib"]
+    noun = "GPU" if count == 1 else "GPUs"
+    return (
+        f"devices  {count} simulated {noun} of {memory:g} GiB, as at the last start; "
+        "`--sim none` goes back to real ones"
+    )
+
+
 @click.command("up")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The contract.")
-@click.option("--sim", callback=_parse_sim, metavar="gpus=N,memory=GIB", help="Simulated devices.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The contract; without it the run keeps the one it has.",
+)
+@click.option(
+    "--sim",
+    callback=_parse_sim,
+    metavar="gpus=N,memory=GIB|none",
+    help="Simulated devices, or `none` for real ones; without it as at the last start.",
+)
 @click.option("--detach", is_flag=True, help="Return once it is ready.")
 @click.option("--generation", type=click.IntRange(0, 1_000_000), metavar="N", help="Generation.")
 @click.option(
@@ -95,7 +148,7 @@ def _say_ready(facts: dict[str, Any], settings: Settings) -> None:
 def command(
     ctx: click.Context,
     config: Path | None,
-    sim: SimulatedDevices | None,
+    sim: DeviceRequest,
     detach: bool,
     generation: int | None,
     cohort_size: int | None,
@@ -105,8 +158,12 @@ def command(
     """Start the scheduler of a run, or resume it.
 
     \b
+    praxist-zmq --run-dir runs/a up --detach --config task.yaml
     praxist-zmq --run-dir runs/a up --detach
-    praxist-zmq --run-dir runs/a up --sim gpus=4,memory=80
+    praxist-zmq --run-dir runs/b up --config task.yaml --sim gpus=4,memory=80
+
+    The second goes on with the contract and the devices of the first. A run that was never given
+    a contract has one CPU profile, `default`, runs one experiment at a time, and uses no GPU.
     """
     stdio.ensure_open()
     settings = settings_of(ctx)
@@ -123,7 +180,11 @@ def command(
     if detach:
         _say_ready(start_detached(lambda announce: serve_run(request, announce)), settings)
         return 0
-    serve_run(request, lambda facts: _say_ready(facts, settings))
-    if not settings.is_json:
+    stopped = serve_run(request, lambda facts: _say_ready(facts, settings))
+    if settings.is_json:
+        return 0
+    if stopped:
+        talk("stopped  the run's experiments were ended; `praxist-zmq up` opens it again")
+    else:
         talk("down  experiments that still run go on; `praxist-zmq up` adopts them")
     return 0

@@ -82,6 +82,11 @@ class RunPaths:
         return self.scheduler / "credentials.key"
 
     @property
+    def devices(self) -> Path:
+        """Which devices the last start used: simulated ones, or real ones."""
+        return self.scheduler / "devices.json"
+
+    @property
     def attempts(self) -> Path:
         """One directory an attempt."""
         return self.scheduler / "attempts"

@@ -41,6 +41,7 @@ from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..protocol import codec
 from ..protocol.envelope import PROTOCOL_VERSION
+from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen
 from ..transport.correlation import peek_request_id
@@ -65,6 +66,7 @@ STATUS_IDLE_MS = 5_000
 MAINTENANCE_MS = 1_000
 LOCK_PATIENCE_MS = 10_000
 LOCK_PAUSE_MS = 20
+PROFILES_TOLD = 6
 
 Address = tuple[bytes, bytes]
 """(the gateway's address on the link, the peer's routing id at the gateway)."""
@@ -336,7 +338,14 @@ def serve(config: ChildConfig) -> int:
     for item in (shell.link, shell.samples, shell.registry, signals, STDIN):
         poller.register(item)
     compaction = Compaction(ledger, config.log_path("compact"), poller)
-    report_ready(config, epoch=broker.state.epoch)
+    report_ready(
+        config,
+        epoch=broker.state.epoch,
+        profiles=sorted(policy.profiles)[:PROFILES_TOLD],
+        profiles_count=len(policy.profiles),
+        max_concurrent_experiments=policy.max_concurrent_experiments,
+        is_default_contract=policy == SchedulerPolicy(),
+    )
     shell.fence()
     while not broker.stopped:
         ready = poller.wait(shell.timeout_ms())

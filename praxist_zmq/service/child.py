@@ -50,6 +50,8 @@ class Child:
     messages: int | None = None
     """Read end of its readiness messages while it has not closed them."""
     fatal: dict[str, str] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What it said with its readiness."""
     _stdin: int | None = None
     _heard: bytearray = field(default_factory=bytearray)
 
@@ -67,6 +69,7 @@ class Child:
             os.close(output)
         self.ready = False
         self.fatal = None
+        self.facts = {}
         self._heard.clear()
         self.started_ms = self.silent_since_ms = now_ms
         self.starts += 1
@@ -112,6 +115,8 @@ class Child:
         if "progress" in message:
             return before if before == "ready" else "progress"
         self.ready = True
+        facts = message.get("ready")
+        self.facts = facts if isinstance(facts, dict) else {}
         self.unready_ends = 0
         return "ready"
 

@@ -19,7 +19,7 @@ MESSAGE_BYTES_MAX = 1024 * 1024
 Facts = dict[str, Any]
 
 
-def start_detached(serve: Callable[[Callable[[Facts], None]], None]) -> Facts:
+def start_detached(serve: Callable[[Callable[[Facts], None]], object]) -> Facts:
     """Run `serve(announce)` in a process of its own; return what it announced.
 
     The process goes on after this returns. Raises the PraxistError with which `serve` failed
@@ -38,7 +38,7 @@ def start_detached(serve: Callable[[Callable[[Facts], None]], None]) -> Facts:
     return _serve_and_leave(serve, side)
 
 
-def _serve_and_leave(serve: Callable[[Callable[[Facts], None]], None], pipe: int) -> NoReturn:
+def _serve_and_leave(serve: Callable[[Callable[[Facts], None]], object], pipe: int) -> NoReturn:
     """The detached process; never returns."""
     open_pipe: list[int] = [pipe]
 

@@ -26,6 +26,7 @@ def prepare(run: RunPaths) -> None:
         str(run.run_dir).encode("utf-8")
     except UnicodeEncodeError:
         raise PraxistError("path_unusable", f"{run.run_dir!r} is not valid UTF-8") from None
+    _refuse_file(run.run_dir)
     try:
         run.run_dir.mkdir(parents=True, exist_ok=True)
         top = os.open(run.run_dir, _OPEN_DIRECTORY)
@@ -40,6 +41,25 @@ def prepare(run: RunPaths) -> None:
         _check_writable(top, run)
     finally:
         os.close(top)
+
+
+def _refuse_file(run_dir: Path) -> None:
+    """Say so when the run directory, or what it would be made in, is something else."""
+    for path in (run_dir, *run_dir.parents):
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise PraxistError("path_unusable", f"{path}: {error.strerror}") from error
+        if stat.S_ISDIR(mode):
+            return
+        kind = "a file" if stat.S_ISREG(mode) else "no directory"
+        raise PraxistError(
+            "path_unusable",
+            f"{path} is {kind}; a run needs a directory of its own",
+            ["name a directory with --run-dir; it is made if it is not there"],
+        )
 
 
 def _make(top: int, run_dir: Path, directory: Path, private: bool) -> None:

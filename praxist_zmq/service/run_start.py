@@ -1,13 +1,15 @@
 """Everything around the supervisor: from a run directory to a served run, and back.
 
-The order is the point. The owner lock comes before anything another scheduler of this run could
-see or lose; sockets, registry and children come after it; what was made is removed in reverse
-order once no child is left. Never touches the ledger, and never decides about jobs.
+The order is the point. The contract is read before anything is made. The owner lock comes before
+anything another scheduler of this run could see or lose; sockets, registry and children come after
+it; what was made is removed in reverse order once no child is left. Never touches the ledger, and
+never decides about jobs.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -29,9 +31,10 @@ from ..ledger.lock import OwnerLock
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
 from .child import Child, service_command
-from .child_config import ChildConfig, SimulatedDevices
+from .child_config import ChildConfig
+from .device_choice import DeviceChoice, DeviceRequest, choose, remember
 from .owner import find_owner
-from .policy_file import default_policy, read_policy
+from .policy_file import read_policy
 from .process_report import ProcessReport
 from .registry_watch import RegistryWatch
 from .run_directory import prepare
@@ -52,8 +55,9 @@ class RunRequest:
 
     run: RunPaths
     contract: Path | None = None
-    """The contract's file; None means the documented defaults."""
-    sim: SimulatedDevices | None = None
+    """The contract's file; None keeps the run's contract, at first the documented defaults."""
+    sim: DeviceRequest = None
+    """Simulated devices, `device_choice.REAL`, or None: as at the last start."""
     generation: int | None = None
     cohort_size: int | None = None
     deadline_seconds: float | None = None
@@ -66,11 +70,13 @@ class _Start:
     request: RunRequest
     sockets: RunSockets
     host: HostPaths
-    policy: SchedulerPolicy
     supervisor: ProcessIdentity
-    warnings: list[str]
+    policy: SchedulerPolicy | None = None
+    """None: the broker keeps the contract of its ledger."""
+    warnings: list[str] = field(default_factory=list)
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    devices: DeviceChoice = field(default=DeviceChoice(None, remembered=False))
     reopen: bool = True
     """Whether the next broker may open what a stop closed: the first one of this start only."""
 
@@ -94,18 +100,36 @@ class _Start:
             cohort_size=self.request.cohort_size if broker else None,
             deadline_seconds=self.request.deadline_seconds if broker else None,
             reopen=self.reopen and broker,
-            sim=self.request.sim if name == "sampler" else None,
+            sim=self.devices.sim if name == "sampler" else None,
         )
 
-    def facts(self) -> dict[str, Any]:
-        """What the ready line says."""
+    def facts(self, told_by_broker: dict[str, Any]) -> dict[str, Any]:
+        """What `up` says once the run is ready."""
+        sim = self.devices.sim
         return {
             "run_id": self.request.run.run_id,
             "run_dir": str(self.request.run.run_dir),
             "pid": os.getpid(),
             "endpoint": ipc(self.sockets.front(self.nonce)),
-            "simulated": self.request.sim is not None,
+            "simulated": sim is not None,
+            "devices": {
+                "simulated": None if sim is None else sim.model_dump(),
+                "remembered": self.devices.remembered,
+            },
+            "contract": self._contract_facts(told_by_broker),
             "warnings": self.warnings,
+        }
+
+    def _contract_facts(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Which contract is in force, in the words of the broker, which alone knows."""
+        file = self.request.contract
+        kept = "default" if told.get("is_default_contract") else "kept"
+        return {
+            "source": kept if file is None else "file",
+            "file": None if file is None else str(file),
+            "profiles": told.get("profiles", []),
+            "profiles_count": told.get("profiles_count", 0),
+            "max_concurrent_experiments": told.get("max_concurrent_experiments"),
         }
 
 
@@ -113,30 +137,29 @@ def serve_run(
     request: RunRequest,
     announce: Announce,
     command_of: Callable[[str], list[str]] = service_command,
-) -> None:
+) -> bool:
     """Start the scheduler of a run and serve until it is ended. Call `announce` once it is ready.
 
-    Blocks. Raises PraxistError when it could not start or gave up: `already_running`,
-    `unsafe_path`, `path_unusable`, `contract_invalid`, `start_failed`, `restart_limit`, or the
-    reason of the child that could not go on.
+    Blocks. Says whether it ended because the run was stopped. Raises PraxistError when it could
+    not start or gave up: `already_running`, `unsafe_path`, `path_unusable`, `contract_invalid`,
+    `start_failed`, `restart_limit`, or the reason of the child that could not go on.
     """
     stdio.ensure_open()
     stdio.keep_from_children()
     run = request.run
-    prepare(run)
     identity = identity_of(os.getpid())
     if identity is None:
         raise PraxistError("start_failed", "/proc does not show this process")
+    start = _plan(request, identity)
+    prepare(run)
     lock = _own(run, identity)
     try:
         _log_to(run.service_logs / "supervisor.log")
-        start = _plan(request, identity)
+        start.devices = choose(run.devices, request.sim)
         with _announced(run, start):
-            failure = _supervise(start, announce, command_of)
+            return _supervise(start, announce, command_of)
     finally:
         lock.release()
-    if failure is not None:
-        raise failure
 
 
 def _own(run: RunPaths, identity: ProcessIdentity) -> OwnerLock:
@@ -178,16 +201,13 @@ def _log_to(path: Path) -> None:
 
 
 def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
-    warnings: list[str] = []
-    policy = default_policy()
+    """Everything that can be found wrong before anything is made."""
+    sockets = RunSockets.of(request.run)
+    host = HostPaths(host_scope())
+    start = _Start(request, sockets, host, identity)
     if request.contract is not None:
         reading = read_policy(request.contract)
-        policy, warnings = reading.policy, list(reading.warnings)
-    sockets = RunSockets.of(request.run)
-    ensure_private(runtime_root())  # itself no link; so nothing is made behind one below
-    ensure_private(sockets.directory)
-    host = HostPaths(host_scope())
-    start = _Start(request, sockets, host, policy, identity, warnings)
+        start.policy, start.warnings = reading.policy, list(reading.warnings)
     for path in (sockets.front(start.nonce), sockets.events(start.nonce), host.registry_socket):
         ipc(path)  # too long a path is told now, by name
     return start
@@ -195,8 +215,10 @@ def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
 
 @contextmanager
 def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
-    """`run.json` while the run is up; no stale socket before, nothing left after."""
+    """The run's directory of sockets with its `run.json`, while the run is up."""
     directory = start.sockets.directory
+    ensure_private(runtime_root())  # itself no link; so nothing is made behind one below
+    ensure_private(directory)
     _remove_sockets(directory)
     content = {
         "run_dir": str(run.run_dir),
@@ -211,6 +233,7 @@ def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
         run.endpoint.unlink(missing_ok=True)
         run_file.unlink(missing_ok=True)
         _remove_sockets(directory)
+        _remove_if_empty(directory)
 
 
 def _remove_sockets(directory: Path) -> None:
@@ -220,15 +243,29 @@ def _remove_sockets(directory: Path) -> None:
             entry.unlink(missing_ok=True)
 
 
-def _supervise(
-    start: _Start, announce: Announce, command_of: Callable[[str], list[str]]
-) -> PraxistError | None:
+def _remove_if_empty(directory: Path) -> None:
+    """What is not ours in there stays, and so does the directory then."""
+    try:
+        directory.rmdir()
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s stays: %s", directory, error.strerror)
+
+
+def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], list[str]]) -> bool:
+    """Serve to the end; whether the run was stopped. Raises the failure that ended it."""
     run = start.request.run
+    children = {
+        name: Child(name, command_of(name), run.service_logs / f"{name}.log") for name in CHILDREN
+    }
 
     def child_ready(name: str) -> None:
+        if name != "broker":
+            return
+        # Kept before the first job can meet a device, and not for a start that was refused.
+        remember(run.devices, start.devices)
         # The broker has recorded the reopening before it says that it is ready. From here on a
         # restarted broker must not reopen what a later `stop` closes.
-        if name == "broker" and start.reopen:
+        if start.reopen:
             start.reopen = False
             try:
                 run.shutdown_fence.unlink(missing_ok=True)
@@ -239,18 +276,20 @@ def _supervise(
 
     report = ProcessReport(start.sockets.core, bytes.fromhex(start.secret))
     try:
-        return Supervisor(
-            children=[
-                Child(name, command_of(name), run.service_logs / f"{name}.log") for name in CHILDREN
-            ],
+        supervisor = Supervisor(
+            children=list(children.values()),
             first_line=lambda name: start.config(name).model_dump_json().encode() + b"\n",
             link=report,
             registry=RegistryWatch(start.host),
             files=RunFiles(run.scheduler / "last_failure.json", run.shutdown_fence),
             clock=SystemClock(),
             own_pid=os.getpid(),
-            on_ready=lambda: announce(start.facts()),
+            on_ready=lambda: announce(start.facts(children["broker"].facts)),
             on_child_ready=child_ready,
-        ).run()
+        )
+        failure = supervisor.run()
     finally:
         report.close()
+    if failure is not None:
+        raise failure
+    return supervisor.stopped

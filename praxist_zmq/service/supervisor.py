@@ -114,6 +114,8 @@ class Supervisor:
         self._asked_at_ms: int | None = None
         self._hurry = False
         self._failure: PraxistError | None = None
+        self.stopped = False
+        """Whether it ended because a stop of the run was complete."""
         self._started_ms = clock.mono_ms()
         self._watchdog_ms = watchdog_interval_ms()
         self._watchdog_at_ms = self._started_ms
@@ -121,7 +123,7 @@ class Supervisor:
     def run(self) -> PraxistError | None:
         """Serve until ended by a signal, by a stop of the run, or by a failure, which it returns.
 
-        When it returns, no child is left.
+        When it returns, no child is left, and `stopped` says whether the run was stopped.
         """
         signals = SignalPipe()
         self._poller.register(signals)
@@ -233,6 +235,7 @@ class Supervisor:
         self._tell_processes()
         if child.name == "broker" and how.code == 0 and self._files.fence.exists():
             _log.info("ending: the run is stopped")
+            self.stopped = True
             self._begin_end()
             return
         permanent = child.permanent_failure(how, pid)

@@ -65,7 +65,7 @@ def _accepted(run: Run, client: Client) -> str | None:
 def test_full_and_space_again(full_run: Run) -> None:
     run = full_run
     run.up()
-    with run.client(timeout_s=10.0) as client:
+    with run.client(timeout_s=60.0) as client:
         running = run.submit(client, "running", f"wait:{run.gate('go')}", "exit:3").job.job
         run.until_started(f"{running}.1")
         filler = _fill(run.dir)
@@ -88,11 +88,11 @@ def test_full_and_space_again(full_run: Run) -> None:
             run.acknowledge("typed", typed.document["job"])
         assert client.status()["jobs"]["running"] >= 1
         run.open_gate("go")
-        assert client.wait(running, 20).exit_code == 3, "the end is recorded on a full disk"
+        assert client.wait(running, 60).exit_code == 3, "the end is recorded on a full disk"
         filler.unlink()
         job = wait_until(lambda: _accepted(run, client), "space to be noticed")
-        assert client.wait(job, 30).exit_code == 4
+        assert client.wait(job, 60).exit_code == 4
         for item in client.queue(states=["queued", "running"]):
-            client.wait(item.job, 30)
+            client.wait(item.job, 60)
     run.down()
     oracle.check_ended(run)

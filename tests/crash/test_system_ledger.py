@@ -18,7 +18,7 @@ def _down_with_jobs(run: Run, count: int = 3) -> list[str]:
     run.up()
     with run.client() as client:
         jobs = [run.submit(client, f"t{n}", f"exit:{n}").job.job for n in range(count)]
-        assert [client.wait(job, 20).exit_code for job in jobs] == list(range(count))
+        assert [client.wait(job, 60).exit_code for job in jobs] == list(range(count))
     run.down()
     return jobs
 
@@ -40,7 +40,7 @@ def test_cut_within_its_last_record(make_run: MakeRun) -> None:
         os.truncate(last, last.stat().st_size - cut)
         run.up()
         with run.client() as client:
-            assert [client.wait(job, 20).exit_code for job in jobs] == [0, 1, 2]
+            assert [client.wait(job, 60).exit_code for job in jobs] == [0, 1, 2]
         run.down()
         last = _segments(run.paths.ledger)[-1]
     oracle.check_ended(run)

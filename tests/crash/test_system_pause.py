@@ -33,7 +33,7 @@ def test_a_stopped_experiment_can_be_ended(run: Run) -> None:
         run.until_started(f"{job}.1")
         send(int(run.read_lines("start")[0][2]), signal.SIGSTOP)
         run.cli("cancel", job, "--yes").ok()
-        assert client.wait(job, 20).state in ("failed", "rejected")
+        assert client.wait(job, 60).state in ("failed", "rejected")
     assert run.experiments() == []
     run.down()
     oracle.check_ended(run)
@@ -49,8 +49,8 @@ def test_a_stopped_launcher_loses_nothing(run: Run) -> None:
         run.open_gate("go")
         wait_until(lambda: run.read_lines("end"), "the first to end unseen")
         send(launcher, signal.SIGKILL)
-        assert client.wait(first, 20).exit_code == 3
-        assert client.wait(second, 20).exit_code == 4
+        assert client.wait(first, 60).exit_code == 3
+        assert client.wait(second, 60).exit_code == 4
     run.down()
     oracle.check_ended(run)
 
@@ -70,7 +70,7 @@ def test_of_many_starts_at_once_one_wins(make_run: MakeRun) -> None:
         for process in starts:
             process.terminate()
         for process in starts:
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
     oracle.check_ended(run)
 
 
@@ -94,6 +94,6 @@ def test_giving_up_is_told_and_experiments_go_on(run: Run) -> None:
         run.up()
         assert not (run.paths.scheduler / "last_failure.json").exists()
         run.open_gate("go")
-        assert client.wait(job, 20).exit_code == 9
+        assert client.wait(job, 60).exit_code == 9
     run.down()
     oracle.check_ended(run)

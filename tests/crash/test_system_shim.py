@@ -39,10 +39,10 @@ def test_killed_shim(make_run: MakeRun) -> None:
         assert client.show(first).state == "running"
         assert client.show(second).state == "queued"
         run.open_gate("go")
-        ended = client.wait(first, 20)
+        ended = client.wait(first, 60)
         assert ended.state == "drained_unknown"
         assert not os.path.exists(f"/proc/{evaluator}")
-        assert client.wait(second, 20).exit_code == 3
+        assert client.wait(second, 60).exit_code == 3
     assert run.cli("wait", first).status == 79
     run.down()
     oracle.check_ended(run)
@@ -68,14 +68,14 @@ def test_killed_shim_while_nobody_watches(make_run: MakeRun) -> None:
             try:
                 run.up()
                 run.cli("cancel", job, "--yes").ok()
-                ended = client.wait(job, 30)
+                ended = client.wait(job, 60)
                 assert ended.state == "drained_unknown"
                 wait_until(lambda: not os.path.exists(f"/proc/{evaluator}"), "the orphan to end")
                 late.check()
             finally:
                 late.close()
             other.open_gate("go")
-            assert theirs.wait(kept, 20).exit_code == 4
+            assert theirs.wait(kept, 60).exit_code == 4
     for each in (run, other):
         each.down()
         oracle.check_ended(each)
@@ -94,8 +94,8 @@ def test_everything_is_killed(make_run: MakeRun) -> None:
             send(pid, signal.SIGKILL)
         wait_until(lambda: not run.experiments() and not run.processes(), "all to be gone")
         run.up()
-        assert [client.wait(job, 20).state for job in jobs] == ["drained_unknown"] * 2
-        assert [client.wait(job, 20).exit_code for job in queued] == [0, 1, 2]
+        assert [client.wait(job, 60).state for job in jobs] == ["drained_unknown"] * 2
+        assert [client.wait(job, 60).exit_code for job in queued] == [0, 1, 2]
         status = client.status()
         assert status["jobs"]["running"] == status["jobs"]["queued"] == 0
         assert status["jobs_total"] == 5

@@ -30,8 +30,8 @@ def test_another_day_after_a_restart(make_run: MakeRun, shift: str) -> None:
         limited = run.launch("t", "exit:0", options=["--admission-timeout", "1s"])
         assert limited.status == 75
         run.open_gate("go")
-        assert client.wait(held, 20).exit_code == 2
-        assert client.wait(queued, 20).exit_code == 3
+        assert client.wait(held, 60).exit_code == 2
+        assert client.wait(queued, 60).exit_code == 3
     run.down()
     run.up()
     assert run.launch("after", "exit:4").status == 4

@@ -58,9 +58,9 @@ def test_what_an_experiment_leaves_keeps_its_slot(make_run: MakeRun, what: str) 
         assert client.show(first).state == "running"
         assert client.show(second).state == "queued"
         run.open_gate("d")
-        job = client.wait(first, 20)
+        job = client.wait(first, 60)
         assert (job.state, job.exit_code) == ("failed", 5)
-        assert client.wait(second, 20).state == "completed"
+        assert client.wait(second, 60).state == "completed"
     run.down()
     oracle.check_ended(run)
 
@@ -70,7 +70,7 @@ def test_one_that_ignores_term_is_killed(run: Run) -> None:
         job = run.submit(client, "stubborn", "ignore-term", f"wait:{run.gate('never')}").job.job
         wait_until(lambda: run.read_lines("ignoring"), "the experiment to ignore SIGTERM")
         assert run.cli("cancel", job, "--yes").status == 0
-        ended = client.wait(job, 30)
+        ended = client.wait(job, 60)
         assert ended.state in ("failed", "rejected")
         assert ended.signal == 9
     run.down()

@@ -132,8 +132,8 @@ def test_the_host_scope_is_lost_while_down(make_run: MakeRun) -> None:
         assert client.show(held).state == "running"
         assert client.show(queued).state == "queued"
         run.open_gate("go")
-        assert client.wait(held, 20).state == "completed"
-        assert client.wait(queued, 20).state == "completed"
+        assert client.wait(held, 60).state == "completed"
+        assert client.wait(queued, 60).state == "completed"
     assert oracle.shared_devices([run]) == []
     run.down()
     oracle.check_ended(run)

@@ -30,13 +30,13 @@ def test_three_running_and_five_queued(make_run: MakeRun) -> None:
     wait_until(lambda: len(run.read_lines("end")) == 1, "one to end while the scheduler is down")
     run.up()
     with run.client() as client:
-        assert client.wait(running[0], 20).exit_code == 0
+        assert client.wait(running[0], 60).exit_code == 0
         for job in running[1:]:
             assert client.show(job).state == "running"
         run.open_gate("r1")
         run.open_gate("r2")
-        assert [client.wait(job, 20).exit_code for job in running] == [0, 1, 2]
-        assert [client.wait(job, 20).exit_code for job in queued] == [10, 11, 12, 13, 14]
+        assert [client.wait(job, 60).exit_code for job in running] == [0, 1, 2]
+        assert [client.wait(job, 60).exit_code for job in queued] == [10, 11, 12, 13, 14]
         assert {client.show(job).attempts for job in (*running, *queued)} == {1}
     run.down()
     events = oracle.check_ended(run)
@@ -110,7 +110,7 @@ def test_up_survives_its_pipeline(run: Run) -> None:
 def test_derived_files_are_made_anew(run: Run, damage: bytes) -> None:
     with run.client() as client:
         job = run.submit(client, "one", "exit:0").job.job
-        client.wait(job, 20)
+        client.wait(job, 60)
     run.kill_all(registry=True)
     run.paths.status.write_bytes(damage)
     run.paths.endpoint.write_bytes(damage)

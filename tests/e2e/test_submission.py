@@ -49,7 +49,7 @@ def test_another_peer_is_told_whose_tag_it_is(run: Run) -> None:
         assert joined.err.startswith("joined")
         assert "first" in joined.err
         run.open_gate("go")
-        assert client.wait(job, 20).state == "completed"
+        assert client.wait(job, 60).state == "completed"
         again = run.cli("launch", "--peer", "second", "--tag", "ours", "--", "true")
         assert (again.status, again.err.split()[0]) == (0, "done")
     run.down()
@@ -90,7 +90,7 @@ def test_the_same_request_while_the_broker_is_killed(run: Run) -> None:
     assert run.acknowledged
     with run.client() as client:
         for job in run.acknowledged.values():
-            assert client.wait(job, 30).state == "completed"
+            assert client.wait(job, 60).state == "completed"
     run.down()
     oracle.check_ended(run)
 
@@ -182,7 +182,7 @@ def test_a_program_that_cannot_be_executed_fails_for_good(make_run: MakeRun) -> 
         assert job.failure_signature
     with run.client() as client:
         nowhere = client.submit(tag="nowhere", command=["true"], peer="p", cwd="/no/such").job.job
-        job = client.wait(nowhere, 20)
+        job = client.wait(nowhere, 60)
         assert (job.state, job.attempts) == ("failed", 1)
         assert "/no/such" in str(job.failure_signature)
     run.down()
@@ -196,7 +196,7 @@ def test_a_client_killed_right_after_its_request_leaves_one_job(run: Run) -> Non
         process.wait()
     with run.client() as client:
         job = run.submit(client, "k", "exit:0").job.job
-        assert client.wait(job, 20).state == "completed"
+        assert client.wait(job, 60).state == "completed"
     run.down()
     assert len(_queued(oracle.check_ended(run))) == 1
 
@@ -206,7 +206,7 @@ def test_a_secret_is_in_no_file(run: Run) -> None:
     environment = {**run.environment, "SERVICE_API_KEY": secret}
     with run.client() as client:
         job = run.submit(client, "s", "exit:0", environment=environment).job.job
-        assert client.wait(job, 20).state == "completed"
+        assert client.wait(job, 60).state == "completed"
         held = run.submit(client, "s1", f"wait:{run.gate('s')}", environment=environment).job.job
         both = run.submit(client, "s2", f"wait:{run.gate('s')}", environment=environment).job.job
         waits = run.submit(client, "s3", "exit:7", environment=environment).job.job
@@ -215,10 +215,10 @@ def test_a_secret_is_in_no_file(run: Run) -> None:
     run.up()
     run.open_gate("s")
     with run.client() as client:
-        assert client.wait(held, 20).state == "completed"
-        assert client.wait(both, 20).state == "completed"
+        assert client.wait(held, 60).state == "completed"
+        assert client.wait(both, 60).state == "completed"
         assert client.show(waits).state == "waiting_for_credentials"
         run.submit(client, "s3", "exit:7", environment=environment)
-        assert client.wait(waits, 20).exit_code == 7
+        assert client.wait(waits, 60).exit_code == 7
     run.down()
     oracle.check_ended(run, secrets=[secret.encode()])

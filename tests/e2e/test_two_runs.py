@@ -40,7 +40,7 @@ def test_exclusive_devices(make_run: MakeRun, killed: str | None) -> None:
         for run in runs:
             ensure_up(run)
     for run in runs:
-        with run.client(timeout_s=20.0) as client:
+        with run.client(timeout_s=60.0) as client:
             for job in jobs[run]:
                 ended = client.wait(job, 60)
                 assert ended.state == "completed"

@@ -22,11 +22,11 @@ def test_cancel_queued_and_running(make_run: MakeRun) -> None:
         assert run.cli("cancel", running).status == 65
         assert client.show(running).state == "running"
         assert run.cli("cancel", queued, "--reason", "not needed").status == 0
-        waiting.communicate(timeout=20)
+        waiting.communicate(timeout=60)
         assert waiting.returncode == 65
         assert client.show(queued).state == "rejected"
         assert run.cli("cancel", running, "--yes").status == 0
-        ended = client.wait(running, 20)
+        ended = client.wait(running, 60)
         assert ended.state in ("failed", "rejected")
         assert run.cli("cancel", running, "--yes").status == 65
     assert not run.experiments()
@@ -46,9 +46,9 @@ def test_retry(run: Run) -> None:
     assert run.cli(*run.launch_words("none", "exit:0", options=["--retry-terminal"])).status == 65
     with run.client() as client:
         job = run.submit(client, "plain", "codes:4,0").job.job
-        assert client.wait(job, 20).exit_code == 4
+        assert client.wait(job, 60).exit_code == 4
         assert run.cli("retry", job).status == 0
-        ended = client.wait(job, 20)
+        ended = client.wait(job, 60)
         assert (ended.state, ended.attempts) == ("completed", 2)
     run.down()
     events = oracle.check_ended(run)
@@ -83,13 +83,13 @@ def test_interrupt_detaches(run: Run) -> None:
     process = run.start(*run.launch_words("c", f"wait:{run.gate('go')}", "exit:8"))
     run.until_started("j-1.1")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "detached" in err
     with run.client() as client:
         assert client.show("j-1").state == "running"
         run.open_gate("go")
-        assert client.wait("j-1", 20).exit_code == 8
+        assert client.wait("j-1", 60).exit_code == 8
     run.down()
     oracle.check_ended(run)
 
@@ -114,7 +114,7 @@ def test_stop(make_run: MakeRun) -> None:
     stopped = run.cli("stop", "--yes", "--grace", "1s")
     assert stopped.status == 0, stopped
     assert not run.experiments()
-    waiting.communicate(timeout=20)
+    waiting.communicate(timeout=60)
     assert waiting.returncode in (65, 69)
     wait_until(lambda: not set(run.processes()) - {"registry"}, "the scheduler to be gone")
     assert run.paths.shutdown_fence.exists()

@@ -45,11 +45,11 @@ def others_are_served(run: Run) -> Iterator[None]:
 
     def work() -> None:
         number = 0
-        with run.client(timeout_s=20.0) as client:
+        with run.client(timeout_s=60.0) as client:
             while not stop.is_set():
                 try:
                     job = run.submit(client, f"ok{number}", "exit:0").job.job
-                    served.append(client.wait(job, 30).state)
+                    served.append(client.wait(job, 60).state)
                 except PraxistError as error:
                     faults.append(str(error))
                     return
@@ -77,7 +77,7 @@ def others_are_served(run: Run) -> Iterator[None]:
         grown = _resident_kib(now[name]) - kib[name]
         assert grown < GROWTH_KIB_MAX, f"{name} grew by {grown} KiB"
     with run.client() as client:
-        assert client.wait(kept, 20).exit_code == 5
+        assert client.wait(kept, 60).exit_code == 5
     run.down()
     oracle.check_ended(run)
 
@@ -166,7 +166,7 @@ def test_bodies(run: Run) -> None:
         assert b"unknown_request" in peer.until(b"}")
         peer.close()
         job = run.submit(client, "after", "exit:0").job.job
-        assert client.wait(job, 20).state == "completed"
+        assert client.wait(job, 60).state == "completed"
         assert client.status()["jobs_total"] == before + 1
     run.down()
     oracle.check_ended(run)

@@ -124,7 +124,7 @@ def campaign(run: Run, seed: int, targets: tuple[str, ...], rounds: int) -> None
 def finish(run: Run, codes: dict[str, int], secrets: tuple[bytes, ...] = ()) -> None:
     """Every job ends once, with its own code; then the oracle."""
     ensure_up(run)
-    with run.client(timeout_s=20.0) as client:
+    with run.client(timeout_s=60.0) as client:
         for tag, code in codes.items():
             job = client.wait(f"tag:{tag}", 40)
             wanted = ("completed" if code == 0 else "failed", code)

@@ -60,7 +60,7 @@ class FakeBroker:
         self.audience = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     def publish(self, topic: bytes, body: bytes) -> None:
         self._publish.append((topic, body))
@@ -178,7 +178,7 @@ class Site:
         assert self.gateway is not None
         assert self.gateway.stdin is not None
         self.gateway.stdin.close()
-        return self.gateway.wait(10)
+        return self.gateway.wait(60)
 
     def close(self) -> None:
         for broker in self.brokers:

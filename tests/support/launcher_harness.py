@@ -169,7 +169,7 @@ class Bench:
             return next((r for r in self.seen(kind, attempt) if match is None or match(r)), None)
 
         try:
-            return wait_until(look, f"{kind} of {attempt}", timeout_s=10)
+            return wait_until(look, f"{kind} of {attempt}", timeout_s=60)
         except AssertionError as error:
             raise AssertionError(f"{error}; got {self.reports[-4:]}") from None
 
@@ -231,7 +231,7 @@ class Bench:
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
             try:
-                self.process.wait(timeout=10)
+                self.process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

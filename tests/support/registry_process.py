@@ -80,13 +80,13 @@ class RegistryProcess:
         """SIGKILL and reap; safe to call twice."""
         if self.popen is not None:
             self.popen.kill()
-            self.popen.wait(10)
+            self.popen.wait(60)
 
     def terminate(self) -> int:
         """SIGTERM; its exit status."""
         assert self.popen is not None
         self.popen.terminate()
-        return self.popen.wait(10)
+        return self.popen.wait(60)
 
 
 class Asker:

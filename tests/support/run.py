@@ -145,10 +145,14 @@ class Run:
         self._children.append(process)
         return process
 
-    def try_up(self, *more: str, prefix: Sequence[str] = ()) -> Command:
-        """`up --detach`, however it ends. Its output goes through files: daemons keep pipes."""
+    def try_up(self, *more: str, prefix: Sequence[str] = (), bare: bool = False) -> Command:
+        """`up --detach`, however it ends. Its output goes through files: daemons keep pipes.
+
+        `bare` gives it neither contract nor devices.
+        """
         sim = ["--sim", self.sim] if self.sim else []
-        words = self.words("up", "--detach", "--config", str(self.contract), *sim, *more)
+        told = [] if bare else ["--config", str(self.contract), *sim]
+        words = self.words("up", "--detach", *told, *more)
         out, err = self.dir.parent / "up.out", self.dir.parent / "up.err"
         with out.open("w") as stdout, err.open("w") as stderr:
             done = subprocess.run(

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 20.0) -> T:
+def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
     """The first true value of `condition`. Fails with `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:

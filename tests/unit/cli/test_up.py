@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from praxist_zmq.cli import up
 from praxist_zmq.cli.settings import Settings
 from praxist_zmq.errors import PraxistError
+from praxist_zmq.service.child_config import SimulatedDevices
 from praxist_zmq.service.run_start import Announce, RunRequest
 
 FACTS: dict[str, Any] = {
@@ -20,7 +21,22 @@ FACTS: dict[str, Any] = {
     "pid": 12,
     "endpoint": "ipc:///s/front",
     "simulated": True,
+    "devices": {"simulated": {"gpus": 2, "memory_gib": 80.0}, "remembered": False},
+    "contract": {
+        "source": "file",
+        "file": "/c\x1b.yaml",
+        "profiles": ["cpu", "gpu"],
+        "profiles_count": 9,
+        "max_concurrent_experiments": 4,
+    },
     "warnings": ["profiles.x: became 3"],
+}
+DEFAULT_CONTRACT = {
+    "source": "default",
+    "file": None,
+    "profiles": ["default"],
+    "profiles_count": 1,
+    "max_concurrent_experiments": 1,
 }
 
 
@@ -29,10 +45,13 @@ class FakeServe:
 
     def __init__(self) -> None:
         self.request: RunRequest | None = None
+        self.facts = FACTS
+        self.stopped = False
 
-    def __call__(self, request: RunRequest, announce: Announce) -> None:
+    def __call__(self, request: RunRequest, announce: Announce) -> bool:
         self.request = request
-        announce(FACTS)
+        announce(self.facts)
+        return self.stopped
 
 
 @pytest.fixture
@@ -58,7 +77,7 @@ def test_the_options_reach_the_request(serve: FakeServe, tmp_path: Path) -> None
     request = serve.request
     assert request is not None
     assert request.run.run_dir == tmp_path
-    assert request.sim is not None
+    assert isinstance(request.sim, SimulatedDevices)
     assert (request.sim.gpus, request.sim.memory_gib) == (2, 16.5)
     assert (request.generation, request.cohort_size, request.deadline_seconds) == (3, 8, 5400.0)
     assert request.contract == tmp_path / "task.yaml"
@@ -73,6 +92,49 @@ def test_the_ready_line_is_safe_for_a_terminal(
     assert captured.out.endswith(" pid 12 endpoint ipc:///s/front  SIMULATED\n")
     assert "\x1b" not in captured.out
     assert "became 3" in captured.err
+    assert "\x1b" not in captured.err
+
+
+def test_real_devices_are_asked_for_by_none(serve: FakeServe, tmp_path: Path) -> None:
+    assert call(tmp_path, "--sim", "none").exception is None
+    assert serve.request is not None
+    assert serve.request.sim == "none"
+    assert call(tmp_path).exception is None
+    assert serve.request.sim is None
+
+
+def test_says_which_contract_is_in_force(
+    serve: FakeServe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def told(**contract: Any) -> str:
+        serve.facts = {**FACTS, "contract": {**FACTS["contract"], **contract}}
+        call(tmp_path)
+        return capfd.readouterr().err
+
+    allowed = "profiles cpu gpu and 7 more, at most 4 at once\n"
+    assert f"contract  /c\\x1b.yaml: {allowed}" in told()
+    assert f"contract  kept from an earlier start: {allowed}" in told(source="kept", file=None)
+    default = told(**DEFAULT_CONTRACT)
+    for words in ("none was given", "one CPU profile `default`", "GPUs unused", "conf/contract"):
+        assert words in default
+
+
+def test_says_that_remembered_devices_are_simulated(
+    serve: FakeServe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call(tmp_path)
+    assert "devices" not in capfd.readouterr().err
+    serve.facts = {**FACTS, "devices": {**FACTS["devices"], "remembered": True}}
+    call(tmp_path)
+    assert "devices  2 simulated GPUs of 80 GiB, as at the last start;" in capfd.readouterr().err
+    CliRunner().invoke(up.command, [], obj=Settings(run_dir=str(tmp_path), quiet=True))
+    assert "devices" not in capfd.readouterr().err
+
+
+def test_the_last_line_tells_a_stop_from_a_down(serve: FakeServe, tmp_path: Path) -> None:
+    assert call(tmp_path).output.startswith("down  experiments that still run go on")
+    serve.stopped = True
+    assert call(tmp_path).output.startswith("stopped  the run's experiments were ended")
 
 
 def test_the_ready_document(

@@ -53,7 +53,7 @@ def test_the_sockets_are_private_and_removed_in_order(place: Site, told: str) ->
         assert stat.S_IMODE(os.lstat(path).st_mode) == 0o600
     if told == "signal":
         os.kill(pid, signal.SIGTERM)
-        assert place.gateway.wait(10) == 0
+        assert place.gateway.wait(60) == 0
     else:
         assert place.end_gateway() == 0
     assert not place.front.exists()

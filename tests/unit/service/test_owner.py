@@ -69,7 +69,7 @@ def test_the_holder_is_found_and_can_be_asked_to_end(
     assert owner is not None
     assert owner.identity.pid == holder.pid
     assert ask_to_end_by(owner.pidfd)
-    assert wait_ended(owner.pidfd, 10)
+    assert wait_ended(owner.pidfd, 60)
     holder.wait()
     assert not ask_to_end_by(owner.pidfd)
     os.close(owner.pidfd)

@@ -119,7 +119,7 @@ def test_a_second_registry_says_who_holds_the_lock_and_ends_well(
     second = RegistryProcess(registry.host)
     told = second.start()
     assert second.popen is not None
-    assert second.popen.wait(10) == 0
+    assert second.popen.wait(60) == 0
     assert str(registry.popen.pid) in told["held"]
     assert asker.rows() == (), "the first one still serves"
 
@@ -152,7 +152,7 @@ def test_it_ends_by_itself_only_when_nothing_is_held(
         wait_until(lambda: clock.mono_ms() - since > 600, "twice the idle time to pass")
         assert registry.popen.poll() is None
         shim.end()
-        assert registry.popen.wait(10) == 0
+        assert registry.popen.wait(60) == 0
     finally:
         asker.close()
         registry.kill()
@@ -197,7 +197,7 @@ def test_wrong_arguments_are_told(
         [sys.executable, "-m", "praxist_zmq.service.registry", *named],
         env={**os.environ, "PRAXIST_ZMQ_REGISTRY_IDLE_S": idle},
         capture_output=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert done.returncode == status
@@ -211,7 +211,7 @@ def test_a_directory_that_others_may_enter_is_refused(host: HostPaths) -> None:
     host.directory.chmod(0o700)
     assert told["error"]["code"] == "unsafe_path"
     assert registry.popen is not None
-    assert registry.popen.wait(10) == 73
+    assert registry.popen.wait(60) == 73
 
 
 def test_damage_in_the_ledger_stops_the_start(registry: RegistryProcess) -> None:
@@ -226,7 +226,7 @@ def test_damage_in_the_ledger_stops_the_start(registry: RegistryProcess) -> None
     told = registry.start()
     assert told["error"]["code"] == "ledger_damaged"
     assert registry.popen is not None
-    assert registry.popen.wait(10) == 74
+    assert registry.popen.wait(60) == 74
 
 
 def test_views_are_pushed_to_registered_brokers(

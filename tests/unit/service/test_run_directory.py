@@ -102,6 +102,12 @@ def test_a_read_only_place_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_as_run_directory_and_a_name_that_is_not_text(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert refused(RunPaths.of(tmp_path / "file")).code == "path_unusable"
+    file = tmp_path / "file"
+    file.write_text("")
+    for name in ("file", "file/below", "file/far/below"):
+        error = refused(RunPaths.of(tmp_path / name))
+        assert error.code == "path_unusable"
+        assert error.detail.startswith(f"{file} is a file;")
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no directory" in refused(RunPaths.of(tmp_path / "pipe")).detail
     assert refused(RunPaths.of(os.fsdecode(bytes(tmp_path) + b"/\xff"))).code == "path_unusable"

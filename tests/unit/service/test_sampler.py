@@ -98,7 +98,7 @@ class SamplerProcess:
             self.process.stdin.close()
             if self.process.poll() is None:
                 self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
 
 
 @pytest.fixture
@@ -158,5 +158,5 @@ def test_a_hanging_driver_stops_neither_samples_nor_the_end(
         process.stdin.close()
     else:
         process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     assert not (sampler.directory / "samples.sock").exists()

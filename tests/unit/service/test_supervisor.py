@@ -137,13 +137,12 @@ def test_starts_in_order_ends_in_reverse_order_and_leaves_nothing(fake: FakeRun)
     order = [(fake.control / f"{name}.log").stat().st_mtime_ns for name in CHILDREN]
     assert order == sorted(order)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     ends = [(fake.control / f"{name}.log").stat().st_mtime_ns for name in CHILDREN]
     assert ends == sorted(ends, reverse=True)
     assert all(fake.notes(name)[-1] == "term" for name in CHILDREN)
-    left = {entry.name for entry in (fake.runtime / "praxist-zmq" / "runs").glob("*/*")}
-    assert left == set()
+    assert not list((fake.runtime / "praxist-zmq" / "runs").iterdir())
     assert not fake.living()
 
 
@@ -199,7 +198,7 @@ def test_peers_that_crash_the_gateway_do_not_end_the_run(fake: FakeRun) -> None:
 def test_a_permanent_failure_is_told_at_once_and_not_retried(fake: FakeRun) -> None:
     fake.behave("broker", exit=74, fatal="ledger_damaged")
     process = fake.up()
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 74
     assert "ledger_damaged broker: the fake says so" in errors
     assert len(fake.pids("broker")) == 1
@@ -209,7 +208,7 @@ def test_a_permanent_failure_is_told_at_once_and_not_retried(fake: FakeRun) -> N
 def test_a_permanent_failure_later_is_found_in_the_log(fake: FakeRun) -> None:
     fake.behave("broker", exit_after_ready=74, fatal="ledger_write_failed")
     process = fake.up()
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 74
     assert "ledger_write_failed broker: the fake says so" in errors
     assert len(fake.pids("broker")) == 1
@@ -227,7 +226,7 @@ def test_term_during_a_start_that_hangs_is_obeyed(fake: FakeRun) -> None:
     process = fake.up()
     wait_until(lambda: fake.pids("gateway"), "the gateway hangs in its start")
     process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (0, ""), errors
     assert not fake.living()
 
@@ -240,7 +239,7 @@ def test_a_second_term_ends_deaf_children_at_once(fake: FakeRun) -> None:
     log = fake.run.service_logs / "supervisor.log"
     wait_until(lambda: "asked by a signal" in log.read_text(), "the first signal is taken")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert not fake.living()
 
@@ -267,7 +266,7 @@ def test_a_stopped_broker_with_the_fence_ends_the_run(fake: FakeRun) -> None:
     fake.behave("broker")
     fake.run.shutdown_fence.touch()
     os.kill(fake.pids("broker")[-1], signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert len(fake.pids("broker")) == 2
 
@@ -289,7 +288,7 @@ def test_a_child_that_never_gets_ready_fails_the_start(fake: FakeRun) -> None:
     process = fake.up()
     wait_until(lambda: fake.pids("gateway"), "the gateway hangs in its start")
     fake.let_time_pass(process, 31_000)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 69
     assert "start_failed gateway did not get ready in time" in errors
     assert len(fake.pids("gateway")) == 1
@@ -304,7 +303,7 @@ def test_a_child_that_never_gets_ready_again_has_two_tries(fake: FakeRun) -> Non
     for tries in (1, 2):
         wait_until(lambda n=tries: len(fake.pids("sampler")) == n + 1, "the sampler hangs")
         fake.let_time_pass(process, tries * 31_000)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 69
     assert "start_failed sampler did not get ready in time" in errors
     assert len(fake.pids("sampler")) == 3
@@ -317,7 +316,7 @@ def test_a_deaf_child_is_killed_after_the_bound(fake: FakeRun) -> None:
     process.send_signal(signal.SIGINT)
     wait_until(lambda: fake.notes("launcher")[-1] == "eof", "the launcher was asked")
     fake.let_time_pass(process, 11_000)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert not fake.living()
     assert fake.notes("broker")[-1] == "term"
@@ -328,7 +327,7 @@ def test_a_child_that_only_watches_its_stdin_ends_in_order_too(fake: FakeRun) ->
     process = fake.up()
     fake.ready(process)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert fake.notes("launcher")[-1] == "eof"
 
@@ -408,7 +407,7 @@ def test_what_stands_in_the_place_of_a_file_is_refused(fake: FakeRun, name: str,
     else:
         path.mkdir()
     process = fake.up()
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 73, errors
     assert errors.startswith("unsafe_path ")
     assert str(path) in errors
@@ -450,7 +449,7 @@ def test_survives_a_reader_that_went_away(fake: FakeRun) -> None:
     wait_until(lambda: len(fake.pids("sampler")) == 2, "the sampler is started again")
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
 
 
 def test_starts_with_its_standard_descriptors_closed(fake: FakeRun) -> None:
@@ -463,7 +462,7 @@ def test_starts_with_its_standard_descriptors_closed(fake: FakeRun) -> None:
         log = fake.run.service_logs / "supervisor.log"
         wait_until(lambda: log.exists() and "sampler is ready" in log.read_text(), "the run is up")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.wait()
@@ -485,7 +484,7 @@ def test_of_twelve_started_together_one_wins_and_the_losers_name_it(fake: FakeRu
 
 def test_detached_start_returns_when_ready_and_goes_on(fake: FakeRun) -> None:
     process = fake.up("detach")
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert output.startswith("ready ")
     pid = int(output.split()[3])
@@ -500,7 +499,7 @@ def test_detached_start_returns_when_ready_and_goes_on(fake: FakeRun) -> None:
 def test_detached_start_that_fails_says_why(fake: FakeRun) -> None:
     fake.behave("broker", exit=78, fatal="contract_invalid")
     process = fake.up("detach")
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 78
     assert "contract_invalid broker: the fake says so" in errors
 

@@ -250,7 +250,7 @@ class FakeScheduler:
         self._thread = threading.Thread(target=self._serve)
         self._ready = threading.Event()
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     def _serve(self) -> None:
         door = FrontDoor(self.path)
