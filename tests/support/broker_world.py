@@ -115,7 +115,8 @@ class FakeLauncher:
                 attempt = attempt or self._unknown(order.attempt)
                 if attempt.phase == "waiting":
                     return [self.end(attempt, "never_ran")]
-                if attempt.phase != "ended":
+                # As the real one: what already runs is not abandoned, only stopped.
+                if attempt.phase != "ended" and isinstance(order, orders.StopAttempt):
                     return [self.end(attempt, "exited", signal=15)]
                 return [attempt.report]
             case orders.AdoptAttempt():
