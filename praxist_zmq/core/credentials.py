@@ -38,13 +38,16 @@ _SECRET_VALUE = re.compile(
         ^(?:Bearer|Basic)\s+\S{8,} | Authorization:
         | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_[A-Za-z0-9_]{16,}
         | \bglpat-[A-Za-z0-9_-]{12,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
-        | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,} | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
+        | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,}
+        | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
         | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
-        | \b[a-z][a-z0-9+.-]*://[^\s/@:]+:[^\s/@]+@
+        | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]+:[^\s/@]+@
         | (?:accountkey|password|passwd|secret|token|api_?key)=[^\s;&]{4,}
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
+"""Each alternative begins at most once in a run of the characters that it repeats: a value of many
+kilobytes, which any peer may send, must not cost time by the square of its length."""
 _LITERAL_SECRET = re.compile(
     r"""(?:\bsk-[A-Za-z0-9_-]{20,} | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_[A-Za-z0-9_]{30,}
         | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{20,} | \bAKIA[0-9A-Z]{16}\b
