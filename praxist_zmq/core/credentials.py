@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import PraxistError
+from ..protocol import limits
 from ..protocol.events import MixedText, SecretDigest, SecretSpan, StoredCommand, StoredText
 from ..protocol.text import OsText, RawBytes, display, to_bytes
 
@@ -60,6 +61,8 @@ _SECRET_OPTION = re.compile(
 )
 _INNER_LENGTH_MIN = 8
 """A shorter value inside an argument is as likely to be chance as the secret."""
+_SPAN_BYTES = 24
+"""What the JSON of a span takes besides the name, with the text around it."""
 
 
 def is_credential(name: str, value: OsText) -> bool:
@@ -132,16 +135,34 @@ def missing_credentials(
 def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) -> StoredCommand:
     """The command with every credential value replaced by the name of its variable.
 
-    Raises PraxistError `literal_secret` for a credential that no variable holds.
+    Raises PraxistError `literal_secret` for a credential that no variable holds, `too_large` when
+    the names would take so much more than the values that no record of the ledger could hold them.
     """
     values = sorted(
         ((n, v) for n, v in secrets.items() if isinstance(v, str) and v),
         key=lambda item: -len(item[1]),
     )
+    _check_growth(command, values)
     stored = tuple(_store_argument(argument, values) for argument in command)
     for index, argument in enumerate(stored):
         _refuse_literal(stored, index, argument)
     return stored
+
+
+def _check_growth(command: tuple[OsText, ...], values: list[tuple[str, str]]) -> None:
+    grown = 0
+    for argument in command:
+        if isinstance(argument, RawBytes):
+            continue
+        for name, value in values:
+            if len(value) >= _INNER_LENGTH_MIN or argument == value:
+                size = len(name.encode("utf-8", errors="surrogatepass")) + _SPAN_BYTES
+                grown += argument.count(value) * size
+    if grown > limits.SECRET_SPANS_BYTES_MAX:
+        raise PraxistError(
+            "too_large",
+            "the command repeats credential values too often; let the program read the variables",
+        )
 
 
 def _store_argument(argument: OsText, values: list[tuple[str, str]]) -> StoredText:
