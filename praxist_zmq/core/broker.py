@@ -95,6 +95,8 @@ class Broker:
             turn.record(ev.PolicyAdopted(at_ms=stamp.at_ms, policy=policy, generation=generation))
         if reopen and self.state.closed_reason is not None:
             turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
+        # Only a stop closes admission: a broker that takes over in the middle of one goes on.
+        self.soft.stopping = self.state.closed_reason is not None
         for job in list(self.state.jobs.values()):
             if job.state == "running" and self.state.live_attempt(job) is None:
                 self._end_without_attempt(turn, job)

@@ -335,6 +335,7 @@ def serve(config: ChildConfig) -> int:
         poller.register(item)
     compaction = Compaction(ledger, config.log_path("compact"), poller)
     report_ready(config, epoch=broker.state.epoch)
+    shell.fence()
     while not broker.stopped:
         ready = poller.wait(shell.timeout_ms())
         if STDIN in ready and supervisor_gone(STDIN):

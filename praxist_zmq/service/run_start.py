@@ -71,7 +71,8 @@ class _Start:
     warnings: list[str]
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
-    reopen: bool = False
+    reopen: bool = True
+    """Whether the next broker may open what a stop closed: the first one of this start only."""
 
     def config(self, name: str) -> ChildConfig:
         """The configuration of one child."""
@@ -187,7 +188,6 @@ def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
     ensure_private(sockets.directory)
     host = HostPaths(host_scope())
     start = _Start(request, sockets, host, policy, identity, warnings)
-    start.reopen = request.run.shutdown_fence.exists()
     for path in (sockets.front(start.nonce), sockets.events(start.nonce), host.registry_socket):
         ipc(path)  # too long a path is told now, by name
     return start
