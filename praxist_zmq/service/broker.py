@@ -81,7 +81,7 @@ class BrokerShell:
         self._log = logging.getLogger(__name__)
         self.link = LinkServer(config.core, config.secret_bytes)
         self.samples = Subscriber(config.samples, [b"host"])
-        self.registry = AsyncRequester(config.host.registry_socket)
+        self.registry = AsyncRequester(config.host.registry_socket, self._clock.mono_ms)
         self._registry_up = False
         self._lost_launchers: list[bytes] = []
         self._measured: tuple[bool, int] | None = None
@@ -176,12 +176,12 @@ class BrokerShell:
 
     def _registry_commands(self) -> Iterable[Any]:
         if self.registry.connected_again():
-            self.registry.pending.clear()
+            self.registry.forget()
             self._registry_up = True
             yield RegistryConnected()
         elif self._registry_up and not self.registry.connected:
             self._registry_up = False
-            self.registry.pending.clear()
+            self.registry.forget()
             yield RegistryLost()
         for body in self.registry.drain():
             try:
@@ -190,6 +190,8 @@ class BrokerShell:
                 self._log.error("an answer of the registry's: %s", error)
                 continue
             yield RegistrySaid(answer.request_id, answer.reply)
+        if again := self.registry.resend():
+            self._log.warning("asked the registry again: %d requests were not answered", again)
 
     def _decoded(self, kind: Any, body: bytes) -> Iterable[Any]:
         try:
