@@ -12,7 +12,6 @@ import json
 import os
 import select
 import socket
-import sys
 from typing import Any
 
 from ..errors import ERRORS, PraxistError
@@ -21,6 +20,7 @@ from ..host.paths import HostPaths
 from ..host.runtime_dir import check_socket_owner, ensure_private
 from ..host.spawn import service_environment
 from ..ledger.lock import OwnerLock
+from .child import service_command
 from .service_log import open_log
 
 START_MS = 20_000
@@ -98,19 +98,18 @@ def _start(host: HostPaths, clock: Clock, deadline_ms: int, held: str) -> str:
     """
     log = open_log(host.log / "registry.log")
     read_end, write_end = os.pipe()
+    command = [
+        *service_command("registry"),
+        os.fspath(host.directory),
+        "--detach",
+        "--ready-fd",
+        str(write_end),
+    ]
     try:
         os.set_inheritable(write_end, True)
         pid = os.posix_spawn(
-            sys.executable,
-            [
-                sys.executable,
-                "-m",
-                "praxist_zmq.service.registry",
-                os.fspath(host.directory),
-                "--detach",
-                "--ready-fd",
-                str(write_end),
-            ],
+            command[0],
+            command,
             service_environment(),
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -121,7 +120,7 @@ def _start(host: HostPaths, clock: Clock, deadline_ms: int, held: str) -> str:
         )
     except OSError as error:
         os.close(read_end)
-        raise PraxistError("start_failed", f"{sys.executable}: {error.strerror}") from error
+        raise PraxistError("start_failed", f"{command[0]}: {error.strerror}") from error
     finally:
         os.close(write_end)
         os.close(log)

@@ -111,3 +111,13 @@ def test_the_registrys_own_refusal_reaches_the_starter(host: HostPaths) -> None:
     with pytest.raises(PraxistError) as raised:
         ensure_registry(host)
     assert raised.value.code == "unsafe_path"
+
+
+def test_nothing_of_the_working_directory_is_run(
+    host: HostPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("zmq.py", "praxist_zmq.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    ensure_registry(host)
+    assert not (tmp_path / "ran").exists()
