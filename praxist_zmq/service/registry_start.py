@@ -26,7 +26,13 @@ from .service_log import open_log
 START_MS = 20_000
 LOCK_RETRY_MS = 20
 HELD_RETRY_MS = 200
+SILENT_ENDS_MAX = 3
+"""A registry may be killed while it starts; so often in a row, its log must say why."""
 _MESSAGE_BYTES_MAX = 65_536
+
+
+class _EndedSilently(PraxistError):
+    """It ended before it said that it serves, or why it does not."""
 
 
 def ensure_registry(host: HostPaths) -> None:
@@ -43,9 +49,15 @@ def ensure_registry(host: HostPaths) -> None:
         return
     lock = _start_lock(host, clock, deadline_ms)
     try:
-        held = ""
+        held, silent_ends = "", 0
         while not serves(host):
-            held = _start(host, clock, deadline_ms, held)
+            try:
+                held = _start(host, clock, deadline_ms, held)
+            except _EndedSilently:
+                silent_ends += 1
+                if silent_ends == SILENT_ENDS_MAX:
+                    raise
+                continue
             if not held:
                 return
             # Its holder is about to serve, or about to end; the kernel tells nobody which.
@@ -153,7 +165,7 @@ def _line(descriptor: int, clock: Clock, deadline_ms: int) -> bytes:
 def _understood(line: bytes, host: HostPaths) -> str:
     message: Any = json.loads(line) if line else None
     if not isinstance(message, dict):
-        raise PraxistError(
+        raise _EndedSilently(
             "start_failed", f"the claim registry ended without a word; see {host.log}/registry.log"
         )
     error = message.get("error")
