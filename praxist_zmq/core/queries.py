@@ -290,6 +290,8 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
         found.append("the ledger's disk is full: submissions are refused")
     if state.closed_reason is not None:
         found.append(f"admission is closed: {state.closed_reason}")
+    if soft.held:
+        found.append("admission is held for a drain: nothing starts")
     for attempt in state.attempts.values():
         if attempt.stuck_pids:
             pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:5])
