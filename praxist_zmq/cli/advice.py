@@ -88,7 +88,7 @@ def no_run_here(run: RunPaths) -> PraxistError:
     where = shlex.quote(str(run.run_dir))
     return PraxistError(
         "no_run",
-        f"{run.run_dir} holds no run: it has no resource_scheduler/",
+        f"{run.run_dir} has no resource_scheduler/",
         [
             "is it the right directory? name another with --run-dir",
             f"operator: `{PROGRAM} up --run-dir {where}` makes it one; "

@@ -187,7 +187,9 @@ def _broken(head: str, text: str, indent: str, columns: int) -> list[str]:
     lines: list[str] = []
     now, bare = head, True
     for word in _WORDS.findall(text):
-        if not bare and cells(now) + cells(word) > columns:
+        # What is too long for any line gains nothing by a line of its own.
+        fits_alone = len(indent) + cells(word.lstrip()) <= columns
+        if not bare and fits_alone and cells(now) + cells(word) > columns:
             lines.append(now.rstrip())
             now, bare = indent, True
         now, bare = now + (word.lstrip() if bare else word), False

@@ -226,7 +226,7 @@ def test_what_is_on_disk_is_named_and_read(
         assert outcome.exit_code == 69
         assert "ledger story" in outcome.err
         assert str(logs) in outcome.err
-    assert f"its log: {logs}/j-5.10.log" in call("show", "j-5").err
+    assert f"its log: {logs}/j-5.10.log" in " ".join(call("show", "j-5").err.split())
     assert call("logs", "j-5").out == "attempt 10\n"
     assert call("logs", "j-5", "--attempt", "2").out == "attempt 2\n"
     assert call("logs", "j-5.1").out == "attempt 1\n"
@@ -239,7 +239,7 @@ def test_what_is_on_disk_is_named_and_read(
 def test_a_directory_that_is_no_run_is_said_to_be_none(call: Call, tmp_path: Path) -> None:
     outcome = call("queue", "--run-dir", str(tmp_path))
     assert outcome.exit_code == 69
-    assert f"{tmp_path} holds no run" in outcome.err
+    assert f"no run was found: {tmp_path} has no resource_scheduler/" in outcome.err
     assert call("status", "--run-dir", str(tmp_path)).exit_code == 3
 
 
