@@ -121,10 +121,10 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "the detail names the key and what it may be"),
     ErrorCode("outcome_unknown", 79, False, "the outcome is unknown",
               "look at the log and the results before running it again"),
-    ErrorCode("wait_timeout", 124, True, "the waiting time is over; the job lives",
+    ErrorCode("wait_timeout", 124, True, "the waiting time is over",
               "`praxist-zmq wait JOB` waits on"),
-    ErrorCode("interrupted", 130, False, "interrupted; detached, the job lives",
-              "`praxist-zmq wait JOB` waits on; `cancel JOB` ends it"),
+    ErrorCode("interrupted", 130, False, "the wait was interrupted",
+              "`praxist-zmq wait JOB` waits on; `praxist-zmq cancel JOB --yes` ends it"),
 )
 # fmt: on
 

@@ -8,11 +8,12 @@ import click
 
 from ..errors import ERRORS
 from . import output
-from .connect import ask, connect
+from .advice import nearest_job
+from .connect import Caller, ask, connect
 from .documents import head
 from .settings import global_options, settings_of
 from .verdict import Json
-from .words import safe
+from .words import PROGRAM, safe
 
 
 @click.command("cancel")
@@ -46,6 +47,7 @@ def command(
     }
     with connect(settings) as client:
         results: list[Json] = ask(client, request, settings.timeout_s)["results"]
+        advice = {r["job"]: _advice(client, r, settings.timeout_s) for r in results}
     exit_code = exit_of_results(results)
     if settings.is_json:
         output.document({**head("cancel"), "results": results, "exit_code": exit_code})
@@ -53,12 +55,24 @@ def command(
     for result in results:
         if result["outcome"] == "refused":
             output.talk(f"refused {safe(result['job'])}: {safe(result['detail'])}")
+            output.talk(*(f"  help  {safe(line)}" for line in advice[result["job"]]))
         elif settings.format == "name":
             output.answer(safe(result["job"]))
         else:
             why = "" if result["detail"] in ("", "cancelled") else f": {safe(result['detail'])}"
             output.answer(f"{result['outcome']} {safe(result['job'])}{why}")
     return exit_code
+
+
+def _advice(client: Caller, result: Json, timeout_s: float) -> list[str]:
+    """How a refused one may be cancelled after all."""
+    if result["outcome"] != "refused":
+        return []
+    if result["code"] == "unknown_job":
+        return nearest_job(client, result["job"], timeout_s)
+    if result["code"] == "not_cancellable" and "running" in result["detail"]:
+        return [f"`{PROGRAM} cancel {result['job']} --yes` ends it: TERM, 5 s, KILL"]
+    return []
 
 
 def exit_of_results(results: list[Json]) -> int:

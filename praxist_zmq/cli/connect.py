@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ..errors import ERRORS, PraxistError
+from ..host.paths import RunPaths
+from .advice import nearest_job, nearest_profile, no_run_here
 from .run_selection import find_run
 from .settings import Settings
 
@@ -52,10 +54,13 @@ class RefusedByScheduler(PraxistError):
 
 def connect(settings: Settings) -> Caller:
     """A client of the run meant. Raises no_run, ambiguous_run, no_scheduler and the like."""
-    run = find_run(settings.run_dir)
+    run = RunPaths.of(find_run(settings.run_dir))
+    settings.run = str(run.run_dir)
+    if not run.scheduler.exists():
+        raise no_run_here(run)
     from ..client import Client
 
-    return Client(run, settings.timeout_s)
+    return Client(run.run_dir, settings.timeout_s)
 
 
 def refusal(reply: Json) -> RefusedByScheduler:
@@ -74,8 +79,22 @@ def ask(client: Caller, request: Json, timeout_s: float | None) -> Json:
     """The reply to one request. Raises the refusal as `RefusedByScheduler`."""
     reply = client.call(request, timeout_s=timeout_s)
     if reply.get("kind") == "refusal":
-        raise refusal(reply)
+        error = refusal(reply)
+        if error.code == "unknown_profile":
+            named = str(request.get("profile") or request.get("subject") or "")
+            error.help = [*nearest_profile(named, error.help), *error.help]
+        raise error
     return reply
+
+
+def ask_job(client: Caller, request: Json, job: str, timeout_s: float) -> Json:
+    """`ask` about a job somebody named; what is no job is answered with the nearest tag."""
+    try:
+        return ask(client, request, timeout_s)
+    except RefusedByScheduler as error:
+        if error.code == "unknown_job":
+            error.help = [*nearest_job(client, job, timeout_s), *error.help]
+        raise
 
 
 def job_of_error(error: PraxistError) -> Json | None:

@@ -19,7 +19,7 @@ from .duration import DURATION
 from .output import answer, document
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
-from .words import safe
+from .words import count, safe
 
 END_BOUND_S = 60.0
 """The supervisor gives each of its four processes 10 s before it kills them."""
@@ -66,7 +66,8 @@ def _drain(settings: Settings, patience: _Patience) -> None:
                 ask(client, {"kind": "hold_admission", "held": False}, settings.timeout_s)
                 raise PraxistError(
                     "wait_timeout",
-                    f"{len(jobs)} experiments still run; the scheduler goes on and admits again",
+                    f"{count(len(jobs), 'experiment')} still running; "
+                    "the scheduler goes on and admits again",
                     ["run `down --drain` again, or `down` without waiting for them"],
                 )
             watched = {"kind": "watch_job", "job": jobs[0], "until": "terminal"}
@@ -79,7 +80,12 @@ def _drain(settings: Settings, patience: _Patience) -> None:
 
 @click.command("down")
 @click.option("--drain", is_flag=True, help="First wait until no experiment runs.")
-@click.option("--timeout", type=DURATION, metavar="DUR", help="Longest wait.")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    metavar="DUR",
+    help="Give up then, and leave the scheduler up (exit 124).",
+)
 @global_options(without=("timeout",))
 @click.pass_context
 def command(ctx: click.Context, drain: bool, timeout: float | None) -> int:
@@ -103,7 +109,9 @@ def command(ctx: click.Context, drain: bool, timeout: float | None) -> int:
         ask_to_end_by(owner.pidfd)
         if not wait_ended(owner.pidfd, patience.left_s(END_BOUND_S)):
             raise PraxistError(
-                "wait_timeout", f"the supervisor, process {owner.identity.pid}, has not ended yet"
+                "wait_timeout",
+                f"the supervisor, process {owner.identity.pid}, was told to end and has not yet",
+                ["`praxist-zmq status` says when it is down"],
             )
     finally:
         os.close(owner.pidfd)
@@ -134,5 +142,5 @@ def _tell(run: RunPaths, settings: Settings, was_running: bool, jobs: list[str] 
     else:
         more = f" and {len(jobs) - LISTED_MAX} more" if len(jobs) > LISTED_MAX else ""
         shown = " ".join(safe(job) for job in jobs[:LISTED_MAX])
-        noun = "experiment goes" if len(jobs) == 1 else "experiments go"
-        answer(f"down {name}  {len(jobs)} {noun} on: {shown}{more}")
+        noun = count(len(jobs), "experiment goes", "experiments go")
+        answer(f"down {name}  {noun} on: {shown}{more}")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import click
 
 from . import output
-from .connect import Caller, ask, connect
+from .connect import Caller, ask, ask_job, connect
 from .documents import EVENT_KEYS, pick
 from .duration import DURATION
 from .feed import event_fields
 from .settings import Settings, global_options, settings_of
 from .verdict import Json
 from .waiting import now_s
-from .words import clock_time, parse_stamp, safe
+from .words import clock_time, named_devices, parse_stamp, safe
 
 PAGE = 1000
 
@@ -21,41 +23,65 @@ PAGE = 1000
 @click.option("-f", "--follow", is_flag=True, help="Go on with new ones.")
 @click.option("--since", type=DURATION, metavar="DUR", help="Only the last DUR.")
 @click.option("--job", metavar="JOB", help="Only this job's.")
-@global_options()
+@click.option(
+    "-n",
+    "--tail",
+    "lines",
+    type=click.IntRange(0, 1_000_000),
+    metavar="N",
+    help="Only the last N; with -f, then the new ones.",
+)
+@global_options(
+    told={"json": "JSON Lines on stdout: a line that names the format, then an event a line."}
+)
 @click.pass_context
-def command(ctx: click.Context, follow: bool, since: float | None, job: str | None) -> int:
+def command(
+    ctx: click.Context, follow: bool, since: float | None, job: str | None, lines: int | None
+) -> int:
     """Print the run's history.
 
     \b
     praxist-zmq events --since 15m
-    praxist-zmq events -f -o jsonl
+    praxist-zmq events -n 20 -f --json
     """
     settings = settings_of(ctx)
     oldest_s = None if since is None else now_s() - since
     printer = _Printer(settings, oldest_s)
+    settings.about = job
     with connect(settings) as client:
+        after = 0
+        if not follow or lines is not None:
+            after = _pages(client, job, printer, lines, settings.timeout_s)
         if follow:
-            _follow(client, job, printer)
-        else:
-            _pages(client, job, printer, settings.timeout_s)
+            for event in client.events(after_sequence=after, job=job, follow=True):
+                printer.tell(event_fields(event))
     return 0
 
 
-def _pages(client: Caller, job: str | None, printer: _Printer, timeout_s: float) -> None:
+def _pages(
+    client: Caller, job: str | None, printer: _Printer, lines: int | None, timeout_s: float
+) -> int:
+    """Print what there is, or its last lines; the sequence of the last event."""
     after = 0
+    last: deque[Json] = deque(maxlen=lines)
     while True:
         request = {"kind": "read_events", "after_sequence": after, "limit": PAGE, "job": job}
-        reply = ask(client, request, timeout_s)
+        reply = (
+            ask(client, request, timeout_s)
+            if job is None
+            else ask_job(client, request, job, timeout_s)
+        )
         for event in reply["events"]:
-            printer.tell(event)
             after = max(after, int(event["sequence"]))
+            if lines is None:
+                printer.tell(event)
+            elif printer.wants(event):
+                last.append(event)
         if len(reply["events"]) < PAGE:
-            return
-
-
-def _follow(client: Caller, job: str | None, printer: _Printer) -> None:
-    for event in client.events(after_sequence=0, job=job, follow=True):
-        printer.tell(event_fields(event))
+            break
+    for event in last:
+        printer.tell(event)
+    return after
 
 
 class _Printer:
@@ -67,14 +93,20 @@ class _Printer:
         if settings.is_json:
             output.document({"type": "version", "format_version": "1.0", "kind": "events"})
 
+    def wants(self, event: Json) -> bool:
+        """Whether it is young enough."""
+        at_s = parse_stamp(event["at"])
+        return self._oldest_s is None or at_s is None or at_s >= self._oldest_s
+
     def tell(self, event: Json) -> None:
         """Print it, unless it is too old."""
-        at_s = parse_stamp(event["at"])
-        if self._oldest_s is not None and at_s is not None and at_s < self._oldest_s:
+        if not self.wants(event):
             return
+        at_s = parse_stamp(event["at"])
         if self._settings.is_json:
             output.document(pick(EVENT_KEYS, event))
         elif self._settings.format == "name":
             output.answer(str(event["sequence"]))
         else:
-            output.answer(f"{event['sequence']:>6} {clock_time(at_s)}  {safe(event['text'])}")
+            text = named_devices(safe(event["text"]))
+            output.answer(f"{event['sequence']:>6} {clock_time(at_s)}  {text}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
+from ..errors import PraxistError
 from . import output
-from .connect import ask, connect
+from .advice import nearest_subject
+from .connect import Caller, RefusedByScheduler, ask, connect
 from .documents import BLOCKER_KEYS, head, job_body, pick
 from .settings import global_options, settings_of
-from .verdict import Json, blocker_text, ending, is_terminal_state
+from .verdict import Json, blocker_text, ending_told, is_terminal_state
 from .waiting import now_s
-from .words import age, cut, parse_stamp, safe
+from .words import age, count, cut, named_devices, parse_stamp, safe
 
 
 @click.command("explain")
@@ -25,16 +27,33 @@ def command(ctx: click.Context, subject: str) -> int:
     praxist-zmq explain profile:gpu_big
     """
     settings = settings_of(ctx)
+    settings.about = subject
     with connect(settings) as client:
-        request = {"kind": "explain_job", "subject": subject}
-        reply = ask(client, request, settings.timeout_s)
+        reply = _ask(client, subject, settings.timeout_s)
     if settings.is_json:
         output.document(explain_document(reply))
     elif settings.format == "name":
         output.answer(*(str(blocker["code"]) for blocker in reply["blockers"]))
     else:
-        output.answer(*page(reply, subject))
+        output.page(settings, page(reply, subject))
     return 0
+
+
+def _ask(client: Caller, subject: str, timeout_s: float) -> Json:
+    """The broker's explanation; what it does not know is answered with the nearest it does."""
+    try:
+        return ask(client, {"kind": "explain_job", "subject": subject}, timeout_s)
+    except RefusedByScheduler as error:
+        if error.code != "unknown_job":
+            raise
+        if subject.startswith("lease:"):
+            raise PraxistError(
+                "unknown_job",
+                f"no lease {subject[6:][:80]!r} in this run",
+                ["`explain` also takes a job, or profile:NAME"],
+            ) from error
+        error.help = [*nearest_subject(client, subject, timeout_s), *error.help]
+        raise
 
 
 def explain_document(reply: Json) -> Json:
@@ -52,18 +71,18 @@ def explain_document(reply: Json) -> Json:
 
 def page(reply: Json, subject: str) -> list[str]:
     """Verdict, every gate, the blockers, what the peer can do."""
-    lines = [_head(reply["job"], subject)]
-    place = f"   {reply['position']} in order" if reply["position"] else ""
-    count = len(reply["blockers"])
-    told = f", {count} blocker{'s' if count != 1 else ''}" if place else ""
-    lines.append(f"{safe(reply['verdict'])}{place}{told}")
+    lines = [*_head(reply["job"], subject), named_devices(safe(reply["verdict"]))]
+    if reply["position"]:
+        told = count(len(reply["blockers"]), "blocker")
+        lines.append(f"place {reply['position']} in the queue, {told}")
     if reply["job"] is not None and is_terminal_state(reply["job"]):
         lines += _ended(reply["job"])
     if reply["gates"]:
         lines += ["", "gates                    state     detail"]
         for gate in reply["gates"]:
             state = "BLOCKED" if gate["state"] == "blocked" else gate["state"]
-            lines.append(f"  {cut(safe(gate['name']), 22):<22} {state:<9} {safe(gate['detail'])}")
+            detail = named_devices(safe(gate["detail"]))
+            lines.append(f"  {cut(safe(gate['name']), 22):<22} {state:<9} {detail}")
     if reply["blockers"]:
         lines += ["", "blockers"]
         lines += [f"  {safe(blocker_text(blocker))}" for blocker in reply["blockers"]]
@@ -80,20 +99,21 @@ def _ended(job: Json) -> list[str]:
         ("submitted", job["submitted_at"]),
         ("started", job.get("started_at")),
         ("ended", job.get("ended_at")),
-        ("how", f"{ending(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
+        ("how", f"{ending_told(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
         ("failure", job.get("failure_category")),
-        ("last line", job.get("failure_signature")),
+        ("why" if job["state"] == "rejected" else "last line", job.get("failure_signature")),
         ("log", job.get("log_path")),
     )
     return ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
 
 
-def _head(job: Json | None, subject: str) -> str:
+def _head(job: Json | None, subject: str) -> list[str]:
     if job is None:
-        return safe(subject)
+        return [safe(subject)]
     began = parse_stamp(job["submitted_at"])
     since = age(None if began is None else now_s() - began)
-    return (
-        f"{job['job']}  {safe(job['tag'])}   {job['state']} (sent {since} ago)   "
-        f"{safe(job['peer'])}   {safe(job['profile'])}   {job['work_class']}"
-    )
+    return [
+        f"{job['job']}  {safe(job['tag'])}",
+        f"{job['state']}, sent {since} ago   peer {safe(job['peer'])}   "
+        f"profile {safe(job['profile'])}   class {job['work_class']}",
+    ]

@@ -17,10 +17,10 @@ from .connect import Json
 from .documents import head
 from .settings import Settings, global_options, settings_of
 from .table import Column, print_table
-from .words import device_name, is_simulated, safe
+from .words import count, device_name, is_simulated, safe
 
 _COLUMNS = (
-    Column("RUN", least=10, keep_empty=True),
+    Column("RUN", least=10, keep_empty=True, middle=True),
     Column("USER"),
     Column("PID", right=True),
     Column("RUNNING", right=True),
@@ -28,7 +28,7 @@ _COLUMNS = (
     Column("LIMIT", right=True),
     Column("CLAIMS", right=True),
     Column("GPUS", least=6),
-    Column("DIRECTORY", least=12, drop=0),
+    Column("DIRECTORY", least=12, drop=0, middle=True),
 )
 
 
@@ -124,7 +124,8 @@ def _print(settings: Settings, view: Json, content: Json) -> None:
     if settings.format == "table":
         mark = "   SIMULATED devices" if simulated else ""
         output.answer(
-            f"{len(content['runs'])} runs, {len(content['allocations'])} allocations{mark}"
+            f"{count(len(content['runs']), 'run')}, "
+            f"{count(len(content['allocations']), 'allocation')}{mark}"
         )
     print_table(
         settings,

@@ -26,7 +26,9 @@ from .submission import AfterDashes, SubmissionOptions, submission_options
     "--max-wait", type=DURATION, metavar="DUR", help="Stop waiting then; the job lives (exit 124)."
 )
 @click.option("--follow", is_flag=True, help="Copy the job's log to stdout as it grows.")
-@global_options()
+@global_options(
+    told={"timeout": "Longest wait for one answer of the scheduler [10s]; the job's: --max-wait."}
+)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -13,6 +13,7 @@ import click
 
 from ..errors import PraxistError
 from . import output
+from .advice import helps
 from .connect import Caller, ask
 from .documents import head, job_body
 from .failure import error_lines
@@ -27,7 +28,9 @@ from .verdict import (
     exit_of,
     final_lines,
     is_terminal_state,
+    over_line,
     phase,
+    withdrawn_line,
 )
 from .waiting import changes, mono_s, next_change, now_s
 
@@ -124,7 +127,7 @@ class Launching(Submitting):
         try:
             answer = submit(client, self.request, self.settings.timeout_s)
         except PraxistError as error:
-            output.talk(*error_lines(error))
+            output.talk(*error_lines(error, self.settings))
             return job
         again: Json = answer["job"]
         return again
@@ -146,6 +149,9 @@ class Launching(Submitting):
             self.settings.timeout_s,
         )
         if reply["results"][0]["outcome"] == "cancelled":
+            if int(job.get("attempts") or 0):
+                help = ["its earlier attempts stand; to try again, add --retry-terminal"]
+                raise PraxistError("admission_timeout", f"{job['job']} was withdrawn", help)
             raise PraxistError(
                 "admission_timeout", f"{job['job']} was withdrawn; nothing ran, the tag is free"
             )
@@ -159,8 +165,15 @@ class Launching(Submitting):
         return PraxistError(
             "wait_timeout",
             f"{name} is {job['state']} and goes on",
-            [f"praxist-zmq wait {name} waits on"],
+            [f"`praxist-zmq wait {name}` waits on"],
         )
+
+    def _refused_lines(self, error: PraxistError, job: Json | None) -> list[str]:
+        """What ends a wait is no verdict: the job's state is the first word then too."""
+        if self.job is None or error.code not in ("wait_timeout", "admission_timeout"):
+            return super()._refused_lines(error, job)
+        line = over_line if error.code == "wait_timeout" else withdrawn_line
+        return [line(self.job), *(f"  help  {text}" for text in helps(error, self.settings))]
 
     def _tell_change(self, before: Json, job: Json) -> None:
         self._follow(job)

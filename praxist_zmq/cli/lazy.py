@@ -5,13 +5,14 @@ Knows every verb's name, module and one-line help, so that the overview imports 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from dataclasses import dataclass
 
 import click
 
-from .words import PROGRAM, cut, safe
+from .advice import nearest
+from .settings import settings_of
+from .words import cut, safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,13 @@ VERBS: dict[str, Verb] = {
     )
 }
 ALIASES = {"ps": "queue"}
+MEANT = {
+    "list": "queue", "ls": "queue", "jobs": "queue", "kill": "cancel", "rm": "cancel",
+    "delete": "cancel", "add": "submit", "enqueue": "submit", "run": "launch", "start": "up",
+    "serve": "up", "log": "logs", "tail": "logs", "follow": "logs", "why": "explain",
+    "info": "show", "inspect": "show", "history": "events", "resume": "up", "devices": "gpus",
+}  # fmt: skip
+"""Verbs of other tools, and ours for them: told, never taken."""
 
 
 class VerbGroup(click.Group):
@@ -74,11 +82,11 @@ class VerbGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The verb named; a mistyped one is answered with the nearest."""
         if args and self.get_command_name(args[0]) is None:
-            close = difflib.get_close_matches(args[0], [*VERBS, *ALIASES], n=1, cutoff=0.6)
-            hint = f"; did you mean `{close[0]}`?" if close else ""
-            raise click.UsageError(
-                f"no such verb `{cut(safe(args[0]), 40)}`{hint}  (see `{PROGRAM} --help`)", ctx
-            )
+            close = MEANT.get(args[0]) or nearest(args[0], [*VERBS, *ALIASES])
+            hint = f"; did you mean `{close}`?" if close else ""
+            raise click.UsageError(f"no such verb `{cut(safe(args[0]), 40)}`{hint}", ctx)
+        if args:
+            settings_of(ctx).verb = self.get_command_name(args[0])
         return super().resolve_command(ctx, args)
 
     @staticmethod

@@ -22,6 +22,7 @@ from ..ledger import segment, verify
 from ..protocol import codec, text
 from ..protocol.events import JobQueued, MixedText
 from ..protocol.ids import job_of
+from .words import count
 
 F = TypeVar("F", bound=Callable[..., Any])
 _QUIET = frozenset({"kind", "at_ms", "job", "job_id", "identity", "environment_id"})
@@ -106,8 +107,8 @@ def repair_command(
         return
     _print_report(report)
     click.echo(
-        f"{target}: {report.written_records} records written, up to {report.written_until}; "
-        f"{report.left_out_records} later ones left out"
+        f"{target}: {count(report.written_records, 'record')} written, "
+        f"up to {report.written_until}; {count(report.left_out_records, 'later one')} left out"
     )
 
 
@@ -248,7 +249,7 @@ def _print_report(report: verify.Report) -> None:
         span = f"{found.first_sequence}..{found.last_sequence}" if found.records else "-"
         place = f"offset {found.offset}: " if found.offset is not None else ""
         click.echo(
-            f"{found.path.name}  {found.outcome}  {found.records} records {span}  "
+            f"{found.path.name}  {found.outcome}  {count(found.records, 'record')} {span}  "
             f"{place}{found.detail}".rstrip()
         )
     whose = f"{report.program} ledger of {report.run_id}" if report.program else "ledger"

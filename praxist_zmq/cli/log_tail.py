@@ -1,15 +1,21 @@
-"""Copy a log to stdout byte by byte, as it is and as it grows.
+"""Copy a log to stdout, as it is and as it grows.
 
-Opens the file that the broker named, if it is a regular one; follows no link. Never decodes.
+Opens the file that the broker named, if it is a regular one; follows no link. In a pipe or file
+the copy is byte for byte; on a terminal what would steer it is shown as escapes.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
+import sys
 import threading
 from pathlib import Path
+from typing import Protocol
 
+from .settings import is_terminal
 from .small_file import open_regular
+from .words import safe
 
 BLOCK = 1 << 16
 LOOK_AGAIN_S = 0.2  # the standard library has no inotify; tail(1) looks once a second
@@ -23,11 +29,49 @@ def write_all(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def copy_rest(source: int, target: int = STDOUT) -> int:
+class Sink(Protocol):
+    """Takes a log's bytes."""
+
+    def write(self, content: bytes) -> None:
+        """Take the next bytes."""
+        ...
+
+
+class RawSink:
+    """Stdout as it is."""
+
+    def write(self, content: bytes) -> None:
+        """Every byte."""
+        write_all(STDOUT, content)
+
+
+class ScreenSink:
+    """A terminal: text, and nothing that steers it."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(self, content: bytes) -> None:
+        """What can be shown of the bytes."""
+        write_all(STDOUT, shown(self._decoder.decode(content)).encode())
+
+
+def shown(text: str) -> str:
+    """A log's text for a terminal. A carriage return begins a line: it may not paint over one."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return "\n".join("\t".join(safe(part) for part in line.split("\t")) for line in lines)
+
+
+def stdout_sink() -> Sink:
+    """What suits stdout."""
+    return ScreenSink() if is_terminal(sys.stdout) else RawSink()
+
+
+def copy_rest(source: int, sink: Sink) -> int:
     """Everything from the present place to the present end; the number of bytes."""
     total = 0
     while content := os.read(source, BLOCK):
-        write_all(target, content)
+        sink.write(content)
         total += len(content)
     return total
 
@@ -57,6 +101,7 @@ class LogFollower:
     def __init__(self, path: Path, source: int | None = None) -> None:
         self._path = path
         self._source = source
+        self._sink = stdout_sink()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="log", daemon=True)
         self.broken: OSError | None = None
@@ -74,7 +119,7 @@ class LogFollower:
                 if self._source is None:
                     self._source = self._open()
                 if self._source is not None:
-                    copy_rest(self._source)
+                    copy_rest(self._source, self._sink)
                 if last:
                     break
                 self._ended.wait(LOOK_AGAIN_S)

@@ -1,4 +1,4 @@
-"""`logs`: a job's log, byte for byte, on stdout; its path on stderr."""
+"""`logs`: a job's log on stdout, its path on stderr; from the disk when nothing serves the run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import click
 from ..errors import PraxistError
 from ..host.paths import RunPaths
 from . import output
-from .connect import Caller, ask, connect
+from .advice import newest_log
+from .connect import Caller, ask_job, connect
 from .documents import head
-from .log_tail import LogFollower, copy_rest, seek_last_lines
+from .log_tail import LogFollower, copy_rest, seek_last_lines, stdout_sink
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import open_regular
 from .verdict import Json, exit_of, is_terminal_state
 from .waiting import changes
-from .words import safe
+from .words import PROGRAM, safe
 
 LINES = 40
+JSON_BYTES_MAX = 1 << 20
+AWAY = frozenset({"no_scheduler", "scheduler_restarting", "no_answer"})
 
 
 @click.command("logs")
@@ -38,12 +41,14 @@ LINES = 40
 )
 @click.option("--full", is_flag=True, help="All of it.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="That attempt [the latest].")
-@global_options()
+@global_options(told={"json": "One JSON document: the path and the lines, at most 1 MiB of them."})
 @click.pass_context
 def command(
     ctx: click.Context, job: str, follow: bool, lines: int, full: bool, attempt: int | None
 ) -> int:
-    """Print a job's log.
+    """Print a job's log: byte for byte in a pipe, control characters escaped on a terminal.
+
+    When no scheduler answers, a job named by its number (j-12) is read from the disk.
 
     \b
     praxist-zmq logs j-12 -n 100
@@ -52,24 +57,60 @@ def command(
     settings = settings_of(ctx)
     if follow and settings.is_json:
         raise click.UsageError("-f and --json both want stdout", ctx)
-    with connect(settings) as client:
-        view: Json = ask(client, {"kind": "show_job", "job": job}, settings.timeout_s)["job"]
-        if follow and attempt is None:
-            view = _wait_for_log(client, view)
-        path = log_path(view, attempt, settings)
+    settings.about = job
+    wanted = None if full else lines
+    try:
+        with connect(settings) as client:
+            request = {"kind": "show_job", "job": job}
+            view: Json = ask_job(client, request, job, settings.timeout_s)["job"]
+            if follow and attempt is None:
+                view = _wait_for_log(client, view)
+            path = log_path(view, attempt, settings)
+            source = open_log(path, view)
+            if not follow:
+                return _print(settings, view["job"], path, source, wanted)
+            _begin(settings, path, source, wanted)
+            return _follow(client, view, path, source)
+    except PraxistError as error:
+        if error.code not in AWAY or follow:
+            raise
+        found = newest_log(RunPaths.of(find_run(settings.run_dir)), job, attempt)
+        if found is None:
+            raise
+        output.talk(f"note  {error.row.title}: this is what is on disk")
+        return _print(settings, job, found, _opened(found, []), wanted)
+
+
+def _print(settings: Settings, job: str, path: Path, source: int, lines: int | None) -> int:
+    """Print a log, or its last lines, as it is now."""
+    try:
         if settings.is_json:
-            output.document({**head("logs"), "job": view["job"], "log_path": str(path)})
+            text, cut_off = _last_text(source, lines)
+            facts = {"job": job, "log_path": str(path), "text": text, "truncated": cut_off}
+            output.document({**head("logs"), **facts})
             return 0
-        if not settings.quiet:
-            output.talk(f"log   {safe(path)}")
-        source = open_log(path, view)
-        if not full:
-            seek_last_lines(source, lines)
-        if not follow:
-            copy_rest(source)
-            os.close(source)
-            return 0
-        return _follow(client, view, path, source)
+        _begin(settings, path, source, lines)
+        copy_rest(source, stdout_sink())
+    finally:
+        os.close(source)
+    return 0
+
+
+def _begin(settings: Settings, path: Path, source: int, lines: int | None) -> None:
+    if not settings.quiet:
+        output.talk(f"log   {safe(path)}")
+    if lines is not None:
+        seek_last_lines(source, lines)
+
+
+def _last_text(source: int, lines: int | None) -> tuple[str, bool]:
+    """The last lines as text, no more than `JSON_BYTES_MAX` of them; whether that cut any off."""
+    if lines is not None:
+        seek_last_lines(source, lines)
+    begin, end = os.lseek(source, 0, os.SEEK_CUR), os.fstat(source).st_size
+    at = max(begin, end - JSON_BYTES_MAX)
+    content = os.pread(source, max(end - at, 0), at)
+    return content.decode("utf-8", "backslashreplace"), at > begin
 
 
 def log_path(view: Json, attempt: int | None, settings: Settings) -> Path:
@@ -77,7 +118,12 @@ def log_path(view: Json, attempt: int | None, settings: Settings) -> Path:
     latest = view.get("log_path")
     if attempt is None:
         if latest is None:
-            raise PraxistError("unknown_job", f"{view['job']} is {view['state']}: no log yet")
+            yet = "it never ran" if is_terminal_state(view) else "its log begins when it starts"
+            raise PraxistError(
+                "unknown_job",
+                f"no log of {view['job']}: it is {view['state']}, {yet}",
+                [f"{PROGRAM} explain {view['job']}"],
+            )
         return Path(latest)
     wanted = f"{view['job']}.{attempt}"
     if latest is not None and view.get("attempt"):
@@ -87,14 +133,14 @@ def log_path(view: Json, attempt: int | None, settings: Settings) -> Path:
 
 def open_log(path: Path, view: Json) -> int:
     """A descriptor of the log. Raises `path_unusable` or `unsafe_path`."""
+    return _opened(path, [f"{view['job']} is {view['state']}; attempts so far: {view['attempts']}"])
+
+
+def _opened(path: Path, help: list[str]) -> int:
     try:
         return open_regular(path)
     except OSError as error:
-        raise PraxistError(
-            "path_unusable",
-            f"log {path}: {error.strerror}",
-            [f"{view['job']} is {view['state']}; attempts so far: {view['attempts']}"],
-        ) from error
+        raise PraxistError("path_unusable", f"log {path}: {error.strerror}", help) from error
 
 
 def _wait_for_log(client: Caller, view: Json) -> Json:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import click
 
 from ..errors import PraxistError
-from .failure import report_error, report_fault, report_usage
+from .failure import UsageHelp, report_error, report_fault, report_usage
 from .lazy import VERBS, VerbGroup
-from .output import silence_stdout, talk
+from .output import answer, silence_stdout, talk
 from .settings import Settings, global_options, settings_of
 from .words import PROGRAM
 
@@ -24,7 +24,24 @@ EXIT_BROKEN_PIPE = 141  # as a shell reports a death by SIGPIPE
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """`--version`: the line of the verb `version`."""
+    if value:
+        from .version import version_line
+
+        answer(version_line())
+        ctx.exit()
+
+
 @click.group(PROGRAM, cls=VerbGroup, context_settings=_CONTEXT)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Print the version and end.",
+)
 @global_options()
 @click.pass_context
 def command(ctx: click.Context) -> None:
@@ -60,6 +77,8 @@ def run(arguments: Sequence[str]) -> int:
         settings.json = settings.json or "--json" in own
         return report_usage(error, settings)
     except PraxistError as error:
+        if error.code == "usage":
+            return report_usage(usage_of(error, settings.verb), settings)
         return report_error(error, settings)
     except (KeyboardInterrupt, click.Abort):
         talk("interrupted")
@@ -69,6 +88,17 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_BROKEN_PIPE
     except Exception as fault:  # noqa: BLE001 (the outermost frame: named, filed, exit 70)
         return report_fault(fault, own, settings)
+
+
+def usage_of(error: PraxistError, verb: str | None) -> UsageHelp:
+    """A usage error found after parsing, in the one shape that usage errors have."""
+    root = click.Context(command, info_name=PROGRAM)
+    ctx = root
+    if verb is not None:
+        found = command.get_command(root, verb)
+        if found is not None:
+            ctx = click.Context(found, info_name=verb, parent=root)
+    return UsageHelp(error.detail, ctx, error.help)
 
 
 def main() -> None:

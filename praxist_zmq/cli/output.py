@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 from .settings import Settings, is_terminal
+from .words import fitted
+
+COLUMNS_MIN = 40
+CONTINUED = " " * 8
+"""What `words.wrapped` begins a continuation with."""
+TO_COPY = ("  try ", "  next ", "  log ")
+"""Lines that people copy: the terminal breaks them, so that they stay one line."""
 
 
 def document(content: dict[str, Any]) -> None:
@@ -30,10 +38,26 @@ def answer(*lines: str) -> None:
     sys.stdout.flush()
 
 
+def terminal_columns() -> int:
+    """Columns of the terminal, or COLUMNS, or 80."""
+    return max(shutil.get_terminal_size((80, 24)).columns, COLUMNS_MIN)
+
+
+def page(settings: Settings, lines: Iterable[str]) -> None:
+    """A page of the answer: on a terminal broken at spaces, in a pipe as it is."""
+    if settings.format != "table":
+        answer(*lines)
+        return
+    columns = terminal_columns()
+    answer(*(part for line in lines for part in fitted(line, columns)))
+
+
 def talk(*lines: str) -> None:
-    """Lines for whoever watches. Losing them loses nothing."""
+    """Lines for whoever watches, fitted to a terminal. Losing them loses nothing."""
     if sys.stderr is None or not lines:
         return
+    if is_terminal(sys.stderr):
+        lines = _to_screen(lines, terminal_columns())
     text = "\n".join(lines) + "\n"
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     try:
@@ -42,6 +66,21 @@ def talk(*lines: str) -> None:
     except (BrokenPipeError, ValueError):
         # The reader is gone. The wait, and the exit code with it, is what the caller needs.
         _silence_stderr()
+
+
+def _to_screen(lines: Iterable[str], columns: int) -> tuple[str, ...]:
+    """Lines broken for a screen: what was broken for a wider one is first put together again."""
+    whole: list[str] = []
+    for line in lines:
+        if whole and line.startswith(CONTINUED) and not line.startswith(CONTINUED + " "):
+            whole[-1] += " " + line.strip()
+        else:
+            whole.append(line)
+    return tuple(
+        part
+        for line in whole
+        for part in ([line] if line.startswith(TO_COPY) else fitted(line, columns))
+    )
 
 
 def _silence_stderr() -> None:
@@ -63,8 +102,3 @@ def bold(text: str, settings: Settings, style: str = "1") -> str:
 def watched_by_person() -> bool:
     """Whether stderr is a terminal, so that no heartbeat is needed."""
     return is_terminal(sys.stderr)
-
-
-def answer_all(lines: Iterable[str]) -> None:
-    """Like `answer`, for any number of lines."""
-    answer(*lines)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from . import output
+from .advice import nearest
 from .connect import Caller, ask, connect
 from .documents import head, job_body
 from .settings import Settings, global_options, settings_of
-from .table import Column, print_table
-from .verdict import Json, ending
+from .table import Column, table_lines, terminal_height
+from .verdict import Json, cancellation, ending, ending_told
 from .waiting import now_s
-from .words import PROGRAM, age, devices, is_simulated, parse_stamp, safe
+from .words import PROGRAM, age, count, devices, is_simulated, parse_stamp, safe
 
 STATES = (
     "queued",
@@ -23,23 +24,43 @@ STATES = (
     "drained_unknown",
 )
 LIST_LIMIT = 10_000
+FRAME_LINES = 3
+"""Around the table: the summary, the line that says `why`, the prompt."""
 _COLUMNS = (
     Column("JOB"),
     Column("STATE"),
     Column("CLASS", drop=2),
-    Column("PEER", least=6, drop=3),
-    Column("PROFILE", least=8, drop=1),
+    Column("PEER", least=6, drop=3, middle=True),
+    Column("PROFILE", least=8, drop=1, middle=True),
     Column("AGE", right=True),
     Column("LEFT", right=True, drop=0),
-    Column("TAG", least=20, keep_empty=True),
+    Column("TAG", least=20, keep_empty=True, middle=True),
     Column("WHERE / WHY", least=20, keep_empty=True),
 )
+
+
+def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """`--state queued,running`, once or more often. A usage error for what is no state."""
+    typed = [part.strip() for value in values for part in value.split(",")]
+    for name in typed:
+        if name not in STATES:
+            close = nearest(name, list(STATES))
+            hint = f"; did you mean `{close}`?" if close else "."
+            raise click.BadParameter(
+                f"{name[:40]!r} is no state{hint} States: {', '.join(STATES)}", ctx, param
+            )
+    return tuple(dict.fromkeys(typed))
 
 
 @click.command("queue")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only this state."
+    "--state",
+    "states",
+    multiple=True,
+    callback=_states,
+    metavar="S[,S...]",
+    help=f"Only these states: {', '.join(STATES)}.",
 )
 @click.option("--peer", metavar="P", help="Only this peer's.")
 @global_options()
@@ -49,7 +70,7 @@ def command(ctx: click.Context, everything: bool, states: tuple[str, ...], peer:
 
     \b
     praxist-zmq queue
-    praxist-zmq queue -a --state failed --json
+    praxist-zmq queue --state failed,drained_unknown --json
     """
     settings = settings_of(ctx)
     request = {
@@ -75,9 +96,12 @@ def _print(settings: Settings, client: Caller, reply: Json) -> None:
     elif settings.format == "name":
         output.answer(*(str(job["job"]) for job in jobs))
     else:
+        lines = table_lines(settings, _COLUMNS, [row(job, now_s()) for job in jobs])
         if settings.format == "table":
             output.answer(summary(reply))
-        print_table(settings, _COLUMNS, [row(job, now_s()) for job in jobs])
+        output.answer(*lines)
+        if settings.format == "table" and len(lines) + FRAME_LINES > terminal_height():
+            output.answer(lines[0], summary(reply))  # those above have left the screen
         _footer(settings, reply)
 
 
@@ -144,10 +168,11 @@ def where_or_why(job: Json) -> str:
     if job["state"] == "running":
         return devices(job["gpu_uuids"]) + note
     if job["state"] in ("queued", "waiting_for_credentials"):
-        codes = [blocker["code"].replace("_", " ") for blocker in job["blockers"]]
-        return ", ".join(codes) + note
+        return ", ".join(blocker["code"] for blocker in job["blockers"]) + note
     if job["state"] == "rejected":
-        return str(job.get("note") or "")
+        return str(job.get("note") or job.get("failure_signature") or job.get("reject_code") or "")
+    if cancellation(job):
+        return ending_told(job)
     signature = job.get("failure_signature")
     return ending(job) + (f": {signature}" if signature else "") + note
 
@@ -155,7 +180,8 @@ def where_or_why(job: Json) -> str:
 def _footer(settings: Settings, reply: Json) -> None:
     hidden = reply["total"] - len(reply["jobs"])
     if hidden > 0:
-        output.talk(f"{hidden} more jobs match; narrow it with --peer or --state")
+        match = "matches" if hidden == 1 else "match"
+        output.talk(f"{count(hidden, 'more job')} {match}; narrow it with --peer or --state")
     waiting = [job for job in reply["jobs"] if job["state"] == "queued" and job["blockers"]]
     if waiting and settings.format == "table":
-        output.answer(f"why: {PROGRAM} explain {waiting[-1]['job']}")
+        output.answer(f"why: {PROGRAM} explain {waiting[0]['job']}")

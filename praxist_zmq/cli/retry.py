@@ -8,11 +8,11 @@ import click
 
 from ..client.submission import wire_command, wire_environment, wire_text
 from . import output
-from .connect import ask, connect
+from .connect import ask_job, connect
 from .documents import submission_document
 from .settings import global_options, settings_of
 from .submission import OptionallyAfterDashes, words_after_dashes
-from .verdict import submitted_lines
+from .verdict import exit_of, submitted_lines
 from .waiting import now_s
 
 
@@ -44,9 +44,11 @@ def command(ctx: click.Context, job: str, peer: str | None, cwd: str | None) -> 
         "cwd": wire_text(os.fsencode(os.path.abspath(cwd)), "cwd") if cwd else None,
         "environment": wire_environment(None),
     }
+    settings.about = job
     with connect(settings) as client:
-        answer = ask(client, request, settings.timeout_s)
+        answer = ask_job(client, request, job, settings.timeout_s)
     view = answer["job"]
+    exit_code = exit_of(view)[0] if view["state"] == "drained_unknown" else 0
     if settings.is_json:
         output.document(
             submission_document(
@@ -56,13 +58,13 @@ def command(ctx: click.Context, job: str, peer: str | None, cwd: str | None) -> 
                 tag=view["tag"],
                 answer=answer,
                 retryable=False,
-                exit_code=0,
+                exit_code=exit_code,
                 exit_source="scheduler",
                 error=None,
             )
         )
-        return 0
+        return exit_code
     output.talk(*submitted_lines(answer, now_s(), waits=False))
     if settings.format == "name":
         output.answer(str(view["job"]))
-    return 0
+    return exit_code

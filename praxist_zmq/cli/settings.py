@@ -32,6 +32,12 @@ class Settings:
     verbose: bool = False
     color: str = "auto"
     timeout: float | None = None
+    verb: str | None = None
+    """The verb that was typed, for advice only."""
+    about: str | None = None
+    """The job or jobs that were named, for advice only."""
+    run: str | None = None
+    """The run that was found, for advice only."""
 
     @property
     def timeout_s(self) -> float:
@@ -107,14 +113,23 @@ _GLOBAL: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "timeout": (
         ("--timeout",),
-        {"type": DURATION, "metavar": "DUR", "help": "Longest wait for one answer [10s]."},
+        {
+            "type": DURATION,
+            "metavar": "DUR",
+            "help": "Longest wait for one answer of the scheduler [10s].",
+        },
     ),
 }
 GLOBAL_NAMES = tuple(_GLOBAL)
 
 
-def global_options(*, without: tuple[str, ...] = ()) -> Callable[[CallableT], CallableT]:
-    """Decorator: the global options, less those that the verb gives another meaning."""
+def global_options(
+    *, without: tuple[str, ...] = (), told: dict[str, str] | None = None
+) -> Callable[[CallableT], CallableT]:
+    """Decorator: the global options, less those that the verb gives another meaning.
+
+    `told` gives an option another help text where the verb's own says more.
+    """
 
     def decorate(function: CallableT) -> CallableT:
         for name in reversed(GLOBAL_NAMES):
@@ -122,6 +137,8 @@ def global_options(*, without: tuple[str, ...] = ()) -> Callable[[CallableT], Ca
                 continue
             declarations, attributes = _GLOBAL[name]
             attributes = {"default": None, **attributes}
+            if told is not None and name in told:
+                attributes["help"] = told[name]
             if attributes.get("is_flag"):
                 attributes["default"] = False
             option = click.option(

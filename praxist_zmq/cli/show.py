@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from . import output
-from .connect import ask, connect
+from .connect import ask_job, connect
 from .documents import job_document
 from .settings import global_options, settings_of
-from .verdict import Json, blocker_text, ending, is_terminal_state
+from .verdict import Json, blocker_text, ending_told, is_terminal_state
 from .words import between, devices, safe, span
 
 
@@ -24,14 +24,16 @@ def command(ctx: click.Context, job: str) -> int:
     praxist-zmq show tag:mixup/seed0 --json
     """
     settings = settings_of(ctx)
+    settings.about = job
     with connect(settings) as client:
-        view = ask(client, {"kind": "show_job", "job": job}, settings.timeout_s)["job"]
+        request = {"kind": "show_job", "job": job}
+        view = ask_job(client, request, job, settings.timeout_s)["job"]
     if settings.is_json:
         output.document(job_document(view))
     elif settings.format == "name":
         output.answer(str(view["job"]))
     else:
-        output.answer(*page(view))
+        output.page(settings, page(view))
     return 0
 
 
@@ -53,7 +55,7 @@ def page(job: Json) -> list[str]:
         ("Took", _took(job)),
         ("Expected", span(job["eta_seconds"]) if job.get("eta_seconds") else None),
         ("Failure", job.get("failure_category")),
-        ("Last line", job.get("failure_signature")),
+        ("Why" if job["state"] == "rejected" else "Last line", job.get("failure_signature")),
         ("Log", job.get("log_path")),
         ("Binding", job.get("binding_status")),
         ("Depends on", " ".join(job.get("depends_on") or []) or None),
@@ -67,7 +69,9 @@ def page(job: Json) -> list[str]:
 
 
 def _state(job: Json) -> str:
-    return f"{job['state']}, {ending(job)}" if is_terminal_state(job) else str(job["state"])
+    if job["state"] == "rejected":
+        return f"rejected, {job.get('reject_code') or 'it will not run'}"
+    return f"{job['state']}, {ending_told(job)}" if is_terminal_state(job) else str(job["state"])
 
 
 def _took(job: Json) -> str | None:

@@ -60,11 +60,13 @@ def load(ctx: click.Context, gpu: int, utilization: float | None, memory_gb: flo
 
 @command.command("fail")
 @click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help="Device.")
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @global_options()
 @click.pass_context
 def fail(ctx: click.Context, gpu: int, kind: str) -> int:
     """Break a simulated device.
+
+    KIND is lost, memory_unsupported, utilization_unsupported, hang or init.
 
     \b
     praxist-zmq sim fail --gpu 1 lost

@@ -6,6 +6,7 @@ When no scheduler answers, the last `status.json` is shown as what was, with hea
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -13,17 +14,25 @@ import click
 from ..errors import PraxistError
 from ..host.paths import RunPaths
 from . import output
-from .connect import ask, connect
+from .connect import Caller, ask, connect
 from .documents import STATUS_KEYS, status_document
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import read_small
 from .verdict import Json
 from .waiting import now_s
-from .words import parse_stamp, safe, span
+from .words import count, parse_stamp, safe, span
 
 EXITS = {"healthy": 0, "troubled": 1, "down": 3}
-AWAY = frozenset({"no_scheduler", "scheduler_restarting", "no_answer"})
+AWAY = frozenset({"no_scheduler", "no_run", "scheduler_restarting", "no_answer"})
+COARSE_WORDS = {
+    "concurrency_limit": "run_limit",
+    "per_peer_capacity": "peer_cap",
+    "accelerator_unknown": "probe_unknown",
+    "accelerator_unavailable": "probe_unavailable",
+}
+"""Coarse words that stand for one blocker code; the others are shown as they are."""
+WAITING_LOOKED_AT = 1000
 STATUS_BYTES_MAX = 4 * 1024 * 1024
 _STYLES = {"healthy": "32;1", "troubled": "33;1", "down": "31;1"}
 
@@ -39,26 +48,48 @@ def command(ctx: click.Context) -> int:
     praxist-zmq status --json
     """
     settings = settings_of(ctx)
-    status = read_status(settings)
+    page_wanted = settings.format in ("table", "plain")
+    status, more = read_status(settings, more=page_wanted)
     if settings.is_json:
         output.document(status_document(status))
     elif settings.format == "name":
         output.answer(str(status["health"]))
     else:
-        output.answer(*page(status, settings))
+        output.page(settings, page(status, more, settings))
     return EXITS.get(status["health"], 1)
 
 
-def read_status(settings: Settings) -> Json:
-    """The status as the broker tells it, else as it was last written."""
+@dataclass(frozen=True, slots=True)
+class More:
+    """What the page tells beyond the document; None where it was not asked or not answered."""
+
+    devices: list[Json] | None = None
+    waiting: Json | None = None
+
+
+def read_status(settings: Settings, *, more: bool = False) -> tuple[Json, More]:
+    """The status as the broker tells it, else as it was last written; `more` for the page."""
     run = RunPaths.of(find_run(settings.run_dir))
     try:
         with connect(settings) as client:
-            return ask(client, {"kind": "get_status"}, settings.timeout_s)
+            status = ask(client, {"kind": "get_status"}, settings.timeout_s)
+            return status, _more(client, status, settings.timeout_s) if more else More()
     except PraxistError as error:
         if error.code not in AWAY:
             raise
-        return _last_known(run, error)
+        return _last_known(run, error), More()
+
+
+def _more(client: Caller, status: Json, timeout_s: float) -> More:
+    devices = None
+    try:
+        devices = ask(client, {"kind": "get_devices"}, timeout_s)["devices"]
+        if not status.get("queue_blocked_reasons"):
+            return More(devices)
+        request = {"kind": "list_jobs", "states": ["queued"], "limit": WAITING_LOOKED_AT}
+        return More(devices, ask(client, request, timeout_s))
+    except PraxistError:
+        return More(devices)  # the status itself is known, and has the same in coarser words
 
 
 def _last_known(run: RunPaths, error: PraxistError) -> Json:
@@ -77,7 +108,7 @@ def _last_known(run: RunPaths, error: PraxistError) -> Json:
     return status
 
 
-def page(status: Json, settings: Settings) -> list[str]:
+def page(status: Json, more: More, settings: Settings) -> list[str]:
     """Identity and health, facts, warnings."""
     health = str(status["health"])
     head = output.bold(health.upper(), settings, _STYLES.get(health, "1"))
@@ -89,8 +120,8 @@ def page(status: Json, settings: Settings) -> list[str]:
         "Jobs": _jobs(status),
         "Limit": _limit(status),
         "Pressure": _pressure(status),
-        "GPUs": _probe(status),
-        "Waiting": _waiting(status),
+        "GPUs": _gpus(status, more.devices),
+        "Waiting": _waiting(status, more.waiting),
         "As of": _as_of(status),
     }
     lines += [f"   {name:<10} {text}" for name, text in facts.items() if text]
@@ -140,27 +171,59 @@ def _pressure(status: Json) -> str | None:
         for name, key in (("cpu", "cpu_pct"), ("memory", "memory_pct"), ("io", "io_pct"))
     )
     age_s = host.get("age_s")
+    written = parse_stamp(status.get("at"))
+    if age_s is not None and status["health"] == "down" and written is not None:
+        age_s += max(0.0, now_s() - written)
     return told + ("" if age_s is None else f"   ({span(age_s)} old)")
 
 
-def _probe(status: Json) -> str | None:
+def _gpus(status: Json, devices: list[Json] | None) -> str | None:
+    """`2, 0 free`, and the driver's word where it is not plainly `available`."""
     probe = status.get("accelerator_probe") or {}
     if not probe:
         return None
     reason = f": {safe(probe['reason'])}" if probe.get("reason") else ""
-    return f"{safe(probe.get('state') or 'unknown')}{reason}"
+    state = f"{safe(probe.get('state') or 'unknown')}{reason}"
+    if not devices:
+        return f"driver {state}"
+    free = sum(is_free(device) for device in devices)
+    told = f"{len(devices)}, {free} free"
+    usable = sum(device["state"] == "available" for device in devices)
+    told += f", {len(devices) - usable} not usable" if usable < len(devices) else ""
+    return told if state == "available" else f"{told}   driver {state}"
 
 
-def _waiting(status: Json) -> str | None:
-    reasons = status.get("queue_blocked_reasons") or {}
-    return "  ".join(f"{number} {safe(reason)}" for reason, number in reasons.items()) or None
+def is_free(device: Json) -> bool:
+    """Whether no run holds the device, and it can be used."""
+    return device["state"] == "available" and not (
+        device["exclusive"] or device["jobs"] or device["runs"]
+    )
+
+
+def _waiting(status: Json, queued: Json | None) -> str | None:
+    """Waiting jobs by the first thing that blocks each, in the words of `explain`."""
+    found: dict[str, int] = {}
+    if queued is None:
+        for word, number in (status.get("queue_blocked_reasons") or {}).items():
+            word = COARSE_WORDS.get(word, word)
+            found[word] = found.get(word, 0) + number
+    else:
+        for job in queued["jobs"]:
+            if job["state"] != "queued":
+                continue
+            word = job["blockers"][0]["code"] if job["blockers"] else "starting"
+            found[word] = found.get(word, 0) + 1
+    told = "  ".join(f"{number} {safe(word)}" for word, number in found.items())
+    if queued is not None and queued["total"] > len(queued["jobs"]):
+        told += f"   (of the first {len(queued['jobs'])})"
+    return told or None
 
 
 def _processes(status: Json) -> list[str]:
     """One line a process."""
     told = []
     for process in status.get("processes") or []:
-        again = f", {process['restarts']} restarts" if process["restarts"] else ""
+        again = f", {count(process['restarts'], 'restart')}" if process["restarts"] else ""
         name = safe(process["name"])
         told.append(f"{name:<10} pid {process['pid']}, up {span(process['up_s'])}{again}")
     return told

@@ -20,7 +20,7 @@ from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .verdict import Json
 from .waiting import mono_s
-from .words import cut, safe, span
+from .words import count, cut, safe, span
 
 AFTER_GRACE_S = 30.0
 NAMES_SHOWN = 20
@@ -86,13 +86,15 @@ def _tell(settings: Settings, reply: Json) -> None:
     rejected, ending = reply["rejected"], reply["ending"]
     if reply["dry_run"]:
         output.answer("fence    would be set: nothing new would be accepted or started")
-        output.answer(f"queue    would reject {len(rejected)} jobs  {_names(rejected)}".rstrip())
-        output.answer(f"running  would end {len(ending)} jobs  {_names(ending)}".rstrip())
+        output.answer(
+            f"queue    would reject {count(len(rejected), 'job')}  {_names(rejected)}".rstrip()
+        )
+        output.answer(f"running  would end {count(len(ending), 'job')}  {_names(ending)}".rstrip())
         return
     output.answer("fence    set: nothing new is accepted or started")
-    output.answer(f"queue    {len(rejected)} jobs rejected  {_names(rejected)}".rstrip())
+    output.answer(f"queue    {count(len(rejected), 'job')} rejected  {_names(rejected)}".rstrip())
     if ending:
-        output.answer(f"running  {len(ending)} jobs told to end  {_names(ending)}")
+        output.answer(f"running  {count(len(ending), 'job')} told to end  {_names(ending)}")
 
 
 def _end(settings: Settings, reply: Json, left: list[str], took_s: float) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,15 @@ import click
 from ..errors import PraxistError
 from .connect import Caller, ask
 from .duration import DURATION
-from .settings import CallableT
+from .failure import UsageHelp
+from .settings import CallableT, settings_of
 from .verdict import Json
+from .words import cut
 
 WORK_CLASSES = ("scout", "ordinary", "mature")
 STARTS_AT_ONCE_S = 0.3
+COMMAND_COLUMNS = 400
+AFTER = "the experiment's command goes after `--`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}")
 
@@ -39,10 +44,36 @@ class AfterDashes(click.Command):
             at = args.index("--")
             args, words = args[:at], args[at + 1 :]
         ctx.meta["praxist_zmq.words"] = tuple(words) if given else None
-        rest = super().parse_args(ctx, args)
+        typed = list(args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            meant = None if given else self._with_dashes(ctx, typed)
+            if meant is None:
+                raise
+            raise UsageHelp(error.format_message(), error.ctx or ctx, [AFTER], meant) from error
         if self.needs_command and not words:
-            raise click.UsageError("the command is missing: write it after `--`", ctx)
+            raise UsageHelp("the experiment's command is missing", ctx, [AFTER])
         return rest
+
+    def _with_dashes(self, ctx: click.Context, typed: list[str]) -> str | None:
+        """The same words with the `--` that was forgotten before the command; None if not that."""
+        parser = self.make_parser(ctx)
+        parser.allow_interspersed_args = False
+        try:
+            _, rest, _ = parser.parse_args(list(typed))
+        except click.UsageError:
+            return None  # wrong before any command began: the first error is what to tell
+        own = sum(isinstance(param, click.Argument) for param in self.params)
+        words = rest[own:]
+        if not words or (not self.needs_command and words[0].startswith("-")):
+            return None
+        before = typed[: len(typed) - len(words)]
+        named = settings_of(ctx).run_dir
+        if named is not None and not any(word.startswith("--run-dir") for word in before):
+            before = ["--run-dir", named, *before]
+        text = shlex.join([*ctx.command_path.split(), *before]) + " -- " + shlex.join(words)
+        return cut(text, COMMAND_COLUMNS)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Show the words in the usage line."""
@@ -105,7 +136,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--eta", type=DURATION, metavar="DUR", help="Expected run time."),
     click.option("--cwd", metavar="DIR", help="Working directory of the command [this one]."),
-    click.option("--lease", metavar="ID", help="Supply lease that this answers."),
+    click.option(
+        "--lease", metavar="ID", help="Supply lease that this answers; kept with the job."
+    ),
     click.option("--retry-terminal", is_flag=True, help="Try again what already ended badly."),
     click.option("--dry-run", is_flag=True, help="Only say what would happen."),
     click.option("--result-file", metavar="F", help="Also write the final JSON document there."),

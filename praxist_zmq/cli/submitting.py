@@ -9,6 +9,7 @@ import click
 
 from ..errors import PraxistError
 from . import output
+from .advice import helps
 from .connect import Caller, connect, job_of_error
 from .documents import submission_document
 from .failure import error_document, verdict_word
@@ -21,7 +22,7 @@ from .submission import (
     submit,
     words_after_dashes,
 )
-from .verdict import Json, dry_run_lines, refused_lines, submitted_lines
+from .verdict import Json, dry_run_lines, exit_of, refused_lines, submitted_lines
 from .waiting import now_s
 
 
@@ -52,11 +53,13 @@ class Submitting:
 
     def _with(self, client: Caller, request: Json) -> int:
         self.answer = submit(client, request, self.settings.timeout_s)
-        self.job = self.answer["job"]
+        job: Json = self.answer["job"]
+        self.job = job
         if self.options.dry_run:
             return self._dry_run()
         self._tell_verdict()
-        return self._end(0, "scheduler", None)
+        unknown = job["state"] == "drained_unknown"
+        return self._end(exit_of(job)[0] if unknown else 0, "scheduler", None)
 
     def _dry_run(self) -> int:
         if not self.settings.is_json:
@@ -73,13 +76,17 @@ class Submitting:
 
     def _refused(self, error: PraxistError) -> int:
         job = job_of_error(error)
-        if not self.settings.is_json:
-            if self.job is None:
-                output.talk(*refused_lines(error, self.options.tag, job, now_s()))
-            else:
-                output.talk(*refused_lines(error, str(self.job["job"]), None, now_s()))
+        if self.settings.is_json:
+            error.help = helps(error, self.settings)
+        else:
+            output.talk(*self._refused_lines(error, job))
         self.job = self.job or job
         return self._end(error.exit_code, "scheduler", error)
+
+    def _refused_lines(self, error: PraxistError, job: Json | None) -> list[str]:
+        if self.job is None:
+            return refused_lines(error, self.settings, self.options.tag, job, now_s())
+        return refused_lines(error, self.settings, str(self.job["job"]), None, now_s())
 
     def _interrupted(self) -> int:
         if self.job is None:
@@ -90,7 +97,7 @@ class Submitting:
             error = PraxistError(
                 "interrupted",
                 f"{name} goes on",
-                [f"praxist-zmq wait {name} waits on; praxist-zmq cancel {name} ends it"],
+                [f"`praxist-zmq wait {name}` waits on; `praxist-zmq cancel {name} --yes` ends it"],
             )
         if not self.settings.is_json:
             output.talk(f"detached  {error.detail}", *(f"  help  {line}" for line in error.help))

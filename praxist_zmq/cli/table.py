@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .output import answer
+from .output import answer, terminal_columns
 from .settings import Settings
-from .words import cells, cut, safe
+from .words import cells, cut, cut_middle, safe
 
-WIDTH_MIN = 40
 STATE_STYLES = {
     "running": "green",
     "queued": "yellow",
@@ -33,7 +32,8 @@ class Column:
     """One column.
 
     `least` is the width it may be cut to (None: never cut); columns with a `drop` number are left
-    out, lowest first, when the terminal is too narrow for all.
+    out, lowest first, when the terminal is too narrow for all. `middle`: cut in the middle, where
+    the end is what tells one from another.
     """
 
     title: str
@@ -41,22 +41,29 @@ class Column:
     least: int | None = None
     drop: int | None = None
     keep_empty: bool = False
+    middle: bool = False
 
 
-def terminal_width() -> int:
-    """Columns of the terminal, or COLUMNS, or 80."""
-    return max(shutil.get_terminal_size((80, 24)).columns, WIDTH_MIN)
+def terminal_height() -> int:
+    """Lines of the terminal, or LINES, or 24."""
+    return max(shutil.get_terminal_size((80, 24)).lines, 4)
 
 
 def print_table(
     settings: Settings, columns: Sequence[Column], rows: Sequence[Sequence[object]]
 ) -> None:
     """Print rows in the form asked for (`table` or `plain`)."""
+    answer(*table_lines(settings, columns, rows))
+
+
+def table_lines(
+    settings: Settings, columns: Sequence[Column], rows: Sequence[Sequence[object]]
+) -> list[str]:
+    """Rows in the form asked for (`table` or `plain`); the first line is the header."""
     texts = [["" if cell is None else safe(cell) for cell in row] for row in rows]
-    if settings.format != "table":
-        answer("\t".join(column.title for column in columns), *("\t".join(row) for row in texts))
-        return
-    answer(*render(columns, texts, terminal_width(), colored=settings.colored))
+    if settings.format == "table":
+        return render(columns, texts, terminal_columns(), colored=settings.colored)
+    return ["\t".join(column.title for column in columns), *("\t".join(row) for row in texts)]
 
 
 def render(
@@ -70,7 +77,10 @@ def render(
     ]
     widths = _fit(columns, rows, shown, width)
     chosen = [columns[index] for index in widths]
-    cut_rows = [[cut(row[index], widths[index]) for index in widths] for row in rows]
+    cut_rows = [
+        [(cut_middle if columns[i].middle else cut)(row[i], widths[i]) for i in widths]
+        for row in rows
+    ]
     return _draw(chosen, list(widths.values()), cut_rows, width, colored)
 
 
@@ -80,7 +90,7 @@ def _fit(
     """Widths by column index: natural, then cut, then columns dropped."""
     natural = {i: max([cells(columns[i].title), *(cells(row[i]) for row in rows)]) for i in shown}
     while True:
-        room = width - 2 * len(natural) + 1
+        room = width - 2 * len(natural)  # a space on each side of each column
         least = {i: min(natural[i], columns[i].least or natural[i], natural[i]) for i in natural}
         droppable = [i for i in natural if columns[i].drop is not None]
         if sum(least.values()) <= room or not droppable:

@@ -21,9 +21,9 @@ class Topic:
 _EXITS = (
     ("the job's own", "of `launch`, `wait` on one job and `logs -f`; 128+n for death by signal n"),
     ("0", "done"),
-    ("1", "failed in part: survivors after stop, `wait` on several with a failure"),
+    ("1", "failed in part: `status` troubled, survivors after `stop`, a failure among several"),
     ("2", "wrong usage"),
-    ("3", "`status`, `doctor`: not running, or failures found"),
+    ("3", "`status`: not running"),
     ("65", "rejected: the request is wrong as sent; change it"),
     ("69", "absent or closed: no scheduler, admission closed"),
     ("70", "a fault of ours; a report file is named"),
@@ -96,11 +96,14 @@ def _states() -> list[str]:
         "  completed         ended with exit 0",
         "  failed            ended otherwise; --retry-terminal tries again under the same identity",
         "  rejected          will not run: cancelled, withdrawn, or the run was stopped",
-        "  drained_unknown   ended while nothing could see how",
+        "  drained_unknown   ended while nothing could see how; not run again under its tag",
         "",
         "First word of `launch` and `submit`:",
         "",
         "  started queued joined done retrying rejected unavailable",
+        "",
+        "Other first words: `timeout` your waiting time is over, the job goes on; `detached` you",
+        "interrupted the wait; `withdrawn` it did not start in --admission-timeout; `usage`.",
     ]
 
 
@@ -132,10 +135,22 @@ _BLOCKERS = (
 
 
 def _blockers() -> list[str]:
+    from ..core.admission import COARSE
+
+    coarse: dict[str, list[str]] = {}
+    for code, word in COARSE.items():
+        coarse.setdefault(word, []).append(code)
     return [
         "Why a job waits; `explain JOB` gives the numbers",
         "",
         *(f"  {code:<28} {text}" for code, text in _BLOCKERS),
+        "",
+        "Coarse words of `queue_blocked_reason` and `queue_blocked_reasons` under --json,",
+        "by the first blocker:",
+        "",
+        *(f"  {word:<30} {', '.join(codes)}" for word, codes in coarse.items()),
+        "  resource_pressure_or_capacity  every other",
+        "  starting                       none: it is being started",
     ]
 
 
@@ -164,12 +179,13 @@ def _formatting() -> list[str]:
         "  -o table   fitted to the terminal (the default there)",
         "  -o plain   tab-separated, uncut, a header once (the default in a pipe)",
         "  -o json    one document; --json is the same",
-        "  -o jsonl   one document a line: events, wait, launch",
+        "  -o jsonl   one document a line: queue, wait, launch; events under --json too",
         "  -o name    ids only; -q is the same",
         "",
         "  Every document has format_version and kind. Keys of a kind are always there; null is",
         "  unknown or not applicable. Errors have kind `error`. Times are RFC 3339, UTC.",
-        "  Control characters in tags, peers and log lines are shown as escapes.",
+        "  Control characters in tags and peers are shown as escapes; those in log lines on a",
+        "  terminal only: in a pipe `logs` is the log byte for byte. A name that is cut has a +.",
         "  Durations: 900, 900s, 15m, 1h30m.",
     ]
 

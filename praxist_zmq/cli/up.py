@@ -68,7 +68,11 @@ def _run_of(settings: Settings) -> RunPaths:
     """`up` never guesses among live runs: --run-dir, else PRAXIST_RUN_DIR."""
     named = settings.run_dir or os.environ.get("PRAXIST_RUN_DIR")
     if not named:
-        raise PraxistError("usage", "which run? give --run-dir DIR or set PRAXIST_RUN_DIR")
+        raise PraxistError(
+            "no_run",
+            "no run was named; `up` never guesses one",
+            ["give --run-dir DIR, or set PRAXIST_RUN_DIR"],
+        )
     if "\x00" in named:
         raise PraxistError("usage", "the run directory holds a NUL byte")
     return RunPaths.of(named)

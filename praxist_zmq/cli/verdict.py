@@ -10,13 +10,17 @@ from typing import Any
 
 from ..errors import ERRORS, PraxistError
 from .failure import error_lines, verdict_word
+from .settings import Settings
 from .words import (
     LINE_COLUMNS,
     PROGRAM,
     between,
     cells,
+    count,
     cut,
+    cut_middle,
     devices,
+    named_devices,
     parse_stamp,
     safe,
     span,
@@ -26,6 +30,7 @@ from .words import (
 Json = dict[str, Any]
 TERMINAL = frozenset({"completed", "failed", "rejected", "drained_unknown"})
 BLOCKERS_SHOWN = 6
+UNKNOWN_HELP = "look at the log and the results; it is not run again under this tag"
 
 
 def is_terminal_state(job: Json) -> bool:
@@ -57,11 +62,22 @@ def ending(job: Json) -> str:
     return "outcome unknown" if job["state"] == "drained_unknown" else "no exit code"
 
 
+def cancellation(job: Json) -> str | None:
+    """`cancelled: REASON` when somebody ended the job; its signal alone does not say so."""
+    note = job.get("note") or ""
+    return cut(safe(note), 80) if note.startswith("cancelled") else None
+
+
+def ending_told(job: Json) -> str:
+    """How an attempt ended, and that somebody ended it: `signal 15, cancelled: superseded`."""
+    return ", ".join(filter(None, (ending(job), cancellation(job))))
+
+
 def headline(word: str, job: Json, facts: str) -> str:
     """`word j-12 TAG  facts`; the tag gives way when the line is too long."""
     head = f"{word} {job['job']} "
     room = LINE_COLUMNS - cells(head) - cells(facts) - 2
-    return f"{head}{cut(safe(job['tag']), max(room, 12))}  {facts}"
+    return f"{head}{cut_middle(safe(job['tag']), max(room, 12))}  {facts}"
 
 
 def _profile(job: Json, source: str | None) -> str:
@@ -135,17 +151,25 @@ def _joined(job: Json, answer: Json, now_s: float) -> list[str]:
 
 
 def _done(job: Json, answer: Json, now_s: float) -> list[str]:
-    facts = f"completed {_ago(job, now_s)}, {ending(job)}, took {_took(job)}"
+    if job["state"] == "drained_unknown":
+        facts = f"drained_unknown {_ago(job, now_s)}, the outcome is unknown"
+        return [headline("done", job, facts), *unknown_advice(job)]
+    facts = f"{job['state']} {_ago(job, now_s)}, {ending_told(job)}, took {_took(job)}"
     lines = [headline("done", job, facts)]
     if not answer.get("notes"):
         lines += wrapped("note", "same tag, so the earlier result stands; nothing was run")
     return lines
 
 
+def unknown_advice(job: Json) -> list[str]:
+    """What to do about a job of which nobody saw the end."""
+    lines = wrapped("help", UNKNOWN_HELP)
+    return lines + ([f"  log   {safe(job['log_path'])}"] if job.get("log_path") else [])
+
+
 def _state(job: Json) -> str:
-    return (
-        str(job["state"]).replace("_", " ") if job["state"] != "drained_unknown" else job["state"]
-    )
+    state = str(job["state"])
+    return state if state == "drained_unknown" else state.replace("_", " ")
 
 
 def _ago(job: Json, now_s: float) -> str:
@@ -164,24 +188,30 @@ def blocker_lines(job: Json) -> list[str]:
     for blocker in blockers[:BLOCKERS_SHOWN]:
         lines += wrapped("waits", blocker_text(blocker))
     if len(blockers) > BLOCKERS_SHOWN:
-        lines.append(f"  waits  and {len(blockers) - BLOCKERS_SHOWN} more reasons")
+        lines.append(f"  waits and {count(len(blockers) - BLOCKERS_SHOWN, 'more reason')}")
     return lines
 
 
 def blocker_text(blocker: Json) -> str:
     """One reason with its numbers."""
-    return f"{blocker['code']}: {blocker['detail']}" if blocker.get("detail") else blocker["code"]
+    text = f"{blocker['code']}: {blocker['detail']}" if blocker.get("detail") else blocker["code"]
+    return named_devices(text)
 
 
-def refused_lines(error: PraxistError, tag: str, job: Json | None, now_s: float) -> list[str]:
+def refused_lines(
+    error: PraxistError, settings: Settings, tag: str, job: Json | None, now_s: float
+) -> list[str]:
     """The verdict on a submission that was not accepted."""
     if job is None or error.code != "terminal_duplicate":
-        return error_lines(error, cut(safe(tag), 40))
+        tag = cut_middle(safe(tag), 40)
+        return error_lines(error, settings, tag, word=verdict_word(error))
     tries = int(job.get("attempts") or 0)
     how = f"{ending(job)}, attempt {tries} of {tries}" if tries else "never ran"
-    head = f"{verdict_word(error)} {cut(safe(tag), 40)}  "
+    head = f"{verdict_word(error)} {cut_middle(safe(tag), 40)}  "
     lines = [head + f"{job['job']} already {_state(job)} {_ago(job, now_s)} ({how})"]
-    if job.get("failure_signature"):
+    if cancellation(job):
+        lines += wrapped("note", str(cancellation(job)))
+    elif job.get("failure_signature"):
         lines += wrapped("last", cut(safe(job["failure_signature"]), 200))
     if tries:
         lines.append(f"  help  read it:          {PROGRAM} logs {job['job']} -n 40")
@@ -192,11 +222,17 @@ def refused_lines(error: PraxistError, tag: str, job: Json | None, now_s: float)
 def dry_run_lines(answer: Json) -> list[str]:
     """What a submission would have met."""
     job = answer["job"]
-    would = {"queued": "queue", "started": "start", "joined": "join", "retrying": "retry"}
-    word = would.get(answer["verdict"], answer["verdict"])
-    facts = _profile(job, answer.get("profile_source"))
-    lines = [f"would {word} {cut(safe(job['tag']), 50)}  {facts}", *blocker_lines(job)]
+    tag = cut_middle(safe(job["tag"]), 50)
+    if answer["verdict"] == "done":
+        how = f"{job['job']} already {_state(job)}, {ending(job)}"
+        lines = [f"would run nothing: {tag}  {how}"]
+    else:
+        would = {"queued": "queue", "started": "start", "joined": "join", "retrying": "retry"}
+        facts = _profile(job, answer.get("profile_source"))
+        lines = [f"would {would[answer['verdict']]} {tag}  {facts}", *blocker_lines(job)]
     for note in answer.get("notes") or []:
+        if note == "dry run":
+            continue  # `would` says it
         lines += wrapped("note", note)
     return lines
 
@@ -236,12 +272,14 @@ def final_line(job: Json) -> str:
         why = job.get("note") or job.get("failure_signature") or "it will not run"
         return cut(f"rejected {name}: {safe(why)}", 2 * LINE_COLUMNS)
     if state == "drained_unknown":
-        return f"drained_unknown {name} outcome unknown: the process ended while nothing watched it"
+        return f"drained_unknown {name} outcome unknown: it ended while nothing could see how"
     line = f"{state} {name} {ending(job)}"
     if job.get("started_at"):
         waited = span(between(job.get("submitted_at"), job.get("started_at")))
         line += f" after {_took(job)} (waited {waited})"
-    if state == "failed" and job.get("failure_signature"):
+    if state == "failed" and cancellation(job):
+        line += f": {cancellation(job)}"
+    elif state == "failed" and job.get("failure_signature"):
         line += f": {cut(safe(job['failure_signature']), 160)}"
     return line
 
@@ -249,9 +287,22 @@ def final_line(job: Json) -> str:
 def final_lines(job: Json) -> list[str]:
     """The last lines of a blocking launch."""
     lines = [final_line(job)]
-    if job["state"] in ("failed", "drained_unknown") and job.get("log_path"):
+    if job["state"] == "drained_unknown":
+        return lines + unknown_advice(job)
+    if job["state"] == "failed" and job.get("log_path"):
         lines.append(f"  log   {safe(job['log_path'])}")
     return lines
+
+
+def over_line(job: Json) -> str:
+    """The last line of a launch whose own waiting time is over: its job's state, first."""
+    word = "started" if job["state"] == "running" else "queued"
+    return f"{word} {job['job']}  still {_state(job)}; the waiting time is over, the job goes on"
+
+
+def withdrawn_line(job: Json) -> str:
+    """The last line of a launch whose job did not start in the time allowed."""
+    return f"withdrawn {job['job']}  it did not start in the time you allowed"
 
 
 def alive_line(job: Json, now_s: float) -> str:

@@ -33,8 +33,13 @@ def command(ctx: click.Context) -> int:
     if settings_of(ctx).is_json:
         output.document({**head("version"), **facts})
         return 0
-    output.answer(
-        f"{PROGRAM} {__version__}  protocol {PROTOCOL_VERSION}  ledger {LEDGER_VERSION}  "
-        f"Python {facts['python']}"
-    )
+    output.answer(version_line())
     return 0
+
+
+def version_line() -> str:
+    """The version in one line."""
+    return (
+        f"{PROGRAM} {__version__}  protocol {PROTOCOL_VERSION}  ledger {LEDGER_VERSION}  "
+        f"Python {platform.python_version()}"
+    )

@@ -6,7 +6,7 @@ import click
 
 from ..errors import PraxistError
 from . import output
-from .connect import Caller, ask, connect
+from .connect import Caller, ask, ask_job, connect
 from .documents import head, job_body, job_document
 from .duration import DURATION
 from .feed import Feed
@@ -21,7 +21,7 @@ from .verdict import (
     phase,
 )
 from .waiting import HEARTBEAT_S, changes, mono_s, now_s
-from .words import clock_time
+from .words import clock_time, count
 
 LIST_LIMIT = 10_000
 
@@ -32,7 +32,11 @@ LIST_LIMIT = 10_000
 @click.option("--all", "everything", is_flag=True, help="All queued and running jobs.")
 @click.option("--any", "any_one", is_flag=True, help="End with the first job that ends.")
 @click.option(
-    "--timeout", "limit", type=DURATION, metavar="DUR", help="Stop waiting then (exit 124)."
+    "--timeout",
+    "limit",
+    type=DURATION,
+    metavar="DUR",
+    help="Stop waiting for the jobs then; they go on (exit 124).",
 )
 @global_options(without=("timeout",))
 @click.pass_context
@@ -54,12 +58,17 @@ def command(
     """
     if bool(jobs) + (peer is not None) + everything != 1:
         raise click.UsageError("name jobs, or --peer P, or --all", ctx)
-    waiting = _Waiting(settings_of(ctx), any_one, None if limit is None else mono_s() + limit)
+    settings = settings_of(ctx)
+    settings.about = " ".join(jobs) if jobs else f"--peer {peer}" if peer is not None else "--all"
+    waiting = _Waiting(settings, any_one, None if limit is None else mono_s() + limit)
     with connect(waiting.settings) as client:
         try:
             return waiting.run(client, jobs, peer)
         except KeyboardInterrupt:
-            raise PraxistError("interrupted", "the jobs go on") from None
+            told = f"{jobs[0]} goes on" if len(jobs) == 1 else "the jobs go on"
+            raise PraxistError(
+                "interrupted", told, [f"`praxist-zmq wait {settings.about}` waits on"]
+            ) from None
 
 
 class _Waiting:
@@ -95,7 +104,8 @@ class _Waiting:
         return views
 
     def _show(self, client: Caller, job: str) -> Json:
-        view: Json = ask(client, {"kind": "show_job", "job": job}, self.settings.timeout_s)["job"]
+        request = {"kind": "show_job", "job": job}
+        view: Json = ask_job(client, request, job, self.settings.timeout_s)["job"]
         return view
 
     def _last_sequence(self, client: Caller) -> int:
@@ -115,7 +125,8 @@ class _Waiting:
                 named = feed.next_jobs(left_s) if left_s > 0 else None
                 if named is None and left_s < HEARTBEAT_S:
                     alive = sum(not is_terminal_state(v) for v in self.views.values())
-                    raise PraxistError("wait_timeout", f"{alive} jobs have not ended")
+                    has = "has" if alive == 1 else "have"
+                    raise PraxistError("wait_timeout", f"{count(alive, 'job')} {has} not ended")
                 alive_jobs = [n for n, v in self.views.items() if not is_terminal_state(v)]
                 for name in alive_jobs:
                     if named is None or name in named:

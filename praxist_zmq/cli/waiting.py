@@ -61,9 +61,11 @@ def changes(client: Caller, job: Json, until_s: float | None) -> Iterator[Json]:
         if until_s is not None:
             wait_s = min(wait_s, until_s - mono_s())
             if wait_s <= 0:
-                raise PraxistError("wait_timeout", f"{known['job']} is {known['state']}")
+                raise PraxistError(
+                    "wait_timeout", f"{known['job']} is {known['state']} and goes on"
+                )
         changed = next_change(client, known, wait_s)
         if changed is None and until_s is not None and mono_s() >= until_s - 0.05:
-            raise PraxistError("wait_timeout", f"{known['job']} is {known['state']}")
+            raise PraxistError("wait_timeout", f"{known['job']} is {known['state']} and goes on")
         known = known if changed is None else changed
         yield known

@@ -22,6 +22,10 @@ _UNSAFE = re.compile(
 )
 
 
+_GAP = re.compile(r" {2,}(?=[^ ])|^ +(?=[^ ])")
+_WORDS = re.compile(r" *(?:[^ `]*`[^`]*`[^ `]*|[^ ]+)")
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match.group())
     if code < 0x100:
@@ -57,6 +61,31 @@ def cut(text: str, columns: int) -> str:
         if taken > columns - 1:
             return text[:index] + "+"
     return text
+
+
+def cut_middle(text: str, columns: int) -> str:
+    """Safe text in at most `columns` columns; what is left out of the middle is marked by `+`.
+
+    Of a name, the end tells more than the middle: two thirds of the room are the end's.
+    """
+    if cells(text) <= columns:
+        return text
+    head = max((columns - 1) // 3, 0)
+    return cut(text, head + 1)[:-1] + "+" + _last(text, columns - 1 - head)
+
+
+def _last(text: str, columns: int) -> str:
+    taken = 0
+    for index in range(len(text) - 1, -1, -1):
+        taken += _cell(text[index])
+        if taken > columns:
+            return text[index + 1 :]
+    return text
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 job`, `2 jobs`."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def span(seconds: float | None) -> str:
@@ -109,6 +138,7 @@ def between(first: str | None, last: str | None) -> float | None:
 
 
 _SIMULATED = re.compile(r"^GPU-00000000-0000-4000-8000-([0-9a-f]{12})$")
+_DEVICE = re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 def is_simulated(uuid: str) -> bool:
@@ -133,16 +163,32 @@ def devices(uuids: list[str]) -> str:
     return f"GPU {names}{simulated}"
 
 
+def named_devices(text: str) -> str:
+    """A text of the scheduler with every device named as the tables name it."""
+    return _DEVICE.sub(lambda match: device_name(match.group()), text)
+
+
+def fitted(line: str, columns: int) -> list[str]:
+    """A safe line broken at spaces; later lines begin under the text of the first."""
+    if cells(line) <= columns:
+        return [line]
+    starts = [match.end() for match in _GAP.finditer(line) if match.end() <= columns // 2]
+    indent = starts[-1] if starts else 0
+    return _broken(line[:indent], line[indent:], " " * (indent or 4), columns)
+
+
 def wrapped(label: str, text: str, columns: int = LINE_COLUMNS) -> list[str]:
     """`  label text` broken at spaces; later lines are indented to the text."""
-    indent = " " * 8
-    line = f"  {label:<5} "
+    return _broken(f"  {label:<5} ", safe(text), " " * 8, columns)
+
+
+def _broken(head: str, text: str, indent: str, columns: int) -> list[str]:
+    """Lines of `text` after `head`; what stands between backticks stays whole if it can."""
     lines: list[str] = []
-    bare = True
-    for word in safe(text).split(" "):
-        if not bare and cells(line) + 1 + cells(word) > columns:
-            lines.append(line)
-            line, bare = indent, True
-        line, bare = line + ("" if bare else " ") + word, False
-    lines.append(line)
-    return lines
+    now, bare = head, True
+    for word in _WORDS.findall(text):
+        if not bare and cells(now) + cells(word) > columns:
+            lines.append(now.rstrip())
+            now, bare = indent, True
+        now, bare = now + (word.lstrip() if bare else word), False
+    return [*lines, now.rstrip()]

@@ -22,7 +22,14 @@ from ..protocol import limits
 from ..transport.request import PING_MS, PONG_MS, Requester
 from .endpoint import Endpoint, find_endpoint
 from .follow import follow_events
-from .submission import Text, check_total, submit_request, wire_command, wire_environment, wire_text
+from .submission import (
+    EnvironmentEncoder,
+    Text,
+    check_total,
+    submit_request,
+    wire_command,
+    wire_text,
+)
 from .views import CancelInfo, Event, JobInfo, Json, RefusedError, SubmitResult
 
 EVENTS_A_PAGE = 500
@@ -51,6 +58,7 @@ class Client:
         self._endpoint: Endpoint | None = None
         self._answered = False
         self._closed = False
+        self._environments = EnvironmentEncoder()
         self._requester = Requester(self._find, SystemClock().mono_ms)
 
     def __enter__(self) -> Client:
@@ -156,6 +164,7 @@ class Client:
             lease_id=lease_id,
             retry_terminal=retry_terminal,
             dry_run=dry_run,
+            encoder=self._environments,
         )
         return SubmitResult.of(self._ask(request, request_id=request_id))
 
@@ -168,7 +177,9 @@ class Client:
         """
         if len(submissions) > limits.BATCH_JOBS_MAX:
             raise PraxistError("too_large", f"{len(submissions)} jobs; {limits.BATCH_JOBS_MAX} max")
-        jobs = [submit_request(**submission) for submission in submissions]
+        jobs = [
+            submit_request(**submission, encoder=self._environments) for submission in submissions
+        ]
         reply = self._ask({"kind": "submit_jobs", "jobs": jobs}, request_id=request_id)
         return [
             RefusedError.of(item) if item.get("kind") == "refusal" else SubmitResult.of(item)
@@ -304,8 +315,8 @@ class Client:
     ) -> SubmitResult:
         """Try a job that ended badly again; what is None is as stored (the environment: ours)."""
         words = None if command is None else wire_command(command)
-        variables = wire_environment(environment)
-        check_total(words or [], variables)
+        variables, size = self._environments.encode(environment)
+        check_total(words or [], size)
         request = {
             "kind": "retry_job",
             "job": job,

@@ -14,6 +14,8 @@ from ..errors import PraxistError
 from ..protocol import limits
 from ..protocol.os_text import WireText, encoded, to_wire
 
+POINTER_AND_NUL = 9
+
 Text = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
@@ -74,6 +76,23 @@ def wire_environment(environment: Mapping[Any, Any] | None) -> dict[str, WireTex
     return wire
 
 
+class EnvironmentEncoder:
+    """`wire_environment` and its size, remembered for the next submission with the same one."""
+
+    def __init__(self) -> None:
+        self._source: dict[Any, Any] | None = None
+        self._wire: dict[str, WireText] = {}
+        self._bytes = 0
+
+    def encode(self, environment: Mapping[Any, Any] | None) -> tuple[dict[str, WireText], int]:
+        """The wire form and the bytes it takes. Raises as `wire_environment`."""
+        source = dict(os.environb if environment is None else environment)
+        if self._source is None or self._source != source:
+            wire = wire_environment(source)
+            self._source, self._wire, self._bytes = source, wire, environment_bytes(wire)
+        return self._wire, self._bytes
+
+
 def _size(text: WireText) -> int:
     return len(text.encode()) if isinstance(text, str) else len(text["base64"]) * 3 // 4
 
@@ -88,13 +107,16 @@ def _check_pair(shown: str, name: bytes, value: WireText) -> None:
         )
 
 
-def check_total(command: list[WireText], environment: dict[str, WireText]) -> None:
-    """Raise `too_large` when command and environment together are over the kernel's limit."""
-    pointer_and_nul = 9
-    arguments = sum(_size(text) + pointer_and_nul for text in command)
-    variables = sum(
-        len(name.encode()) + 1 + _size(text) + pointer_and_nul for name, text in environment.items()
+def environment_bytes(environment: Mapping[str, WireText]) -> int:
+    """What an environment takes of the kernel's limit."""
+    return sum(
+        len(name.encode()) + 1 + _size(text) + POINTER_AND_NUL for name, text in environment.items()
     )
+
+
+def check_total(command: list[WireText], variables: int) -> None:
+    """Raise `too_large` when command and environment together are over the kernel's limit."""
+    arguments = sum(_size(text) + POINTER_AND_NUL for text in command)
     if arguments + variables > limits.EXEC_TOTAL_BYTES_MAX:
         raise PraxistError(
             "too_large",
@@ -117,10 +139,12 @@ def submit_request(
     lease_id: str | None = None,
     retry_terminal: bool = False,
     dry_run: bool = False,
+    encoder: EnvironmentEncoder | None = None,
 ) -> dict[str, Any]:
     """The `submit_job` request. Raises `bad_command`, `bad_directory` or `too_large`."""
-    words, variables = wire_command(command), wire_environment(environment)
-    check_total(words, variables)
+    words = wire_command(command)
+    variables, size = (encoder or EnvironmentEncoder()).encode(environment)
+    check_total(words, size)
     return {
         "kind": "submit_job",
         "peer": peer,

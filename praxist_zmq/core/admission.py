@@ -27,6 +27,9 @@ COARSE = {
     "probe_unavailable": "accelerator_unavailable",
 }
 """Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
+NAMES_SHOWN = 5
+NAME_SHOWN = 64
+"""A submitter chooses the names of variables, and a blocker's detail has a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,9 @@ def lane_gates(profile: Profile | None, state: BrokerState, soft: SoftState) -> 
 
 def credential_blocker(names: list[str]) -> Blocker:
     """The blocker of a job whose secrets did not survive a restart."""
-    shown = ", ".join(names[:5]) + ("" if len(names) <= 5 else f" and {len(names) - 5} more")
+    shown = ", ".join(name[:NAME_SHOWN] for name in names[:NAMES_SHOWN])
+    if len(names) > NAMES_SHOWN:
+        shown += f" and {len(names) - NAMES_SHOWN} more"
     return Blocker(
         code="credentials_missing",
         detail=f"credential values are not in memory: {shown}; send the same request again",

@@ -111,6 +111,7 @@ def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:
         turn.record(
             ev.AttemptLaunched(at_ms=report.at_ms, attempt=attempt.attempt, leader=report.leader)
         )
+        _end_if_cancelled(turn, attempt)
 
 
 def _leader_exited(turn: Turn, attempt: Attempt, report: rep.AttemptLeaderExited) -> None:
@@ -125,6 +126,14 @@ def _leader_exited(turn: Turn, attempt: Attempt, report: rep.AttemptLeaderExited
                 survivors=len(report.survivors),
             )
         )
+        _end_if_cancelled(turn, attempt)
+
+
+def _end_if_cancelled(turn: Turn, attempt: Attempt) -> None:
+    """It runs, as only the launcher knew: a cancel that came before was told to the barrier."""
+    job = turn.state.jobs[attempt.job]
+    if job.cancel_reason is not None:
+        end(turn, attempt, job.cancel_grace_ms)
 
 
 def _ended(

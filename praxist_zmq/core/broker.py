@@ -6,11 +6,13 @@ them, waiting work is planned, watchers are answered, and what happened is publi
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..errors import PraxistError
 from ..protocol import events as ev
 from ..protocol import requests as req
+from ..protocol.ids import attempt_id, job_number
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import EventsReply, Pong, SubmittedJobs
 from ..protocol.reports import HostSampled, ProcessesSeen
@@ -29,7 +31,7 @@ from .decision import Decision, Stamp
 from .evolve import apply
 from .plan import plan, set_aside_without_credentials
 from .soft import SoftState
-from .state import BrokerState
+from .state import BrokerState, Job
 from .submit import submit
 from .turn import Turn, refusal_of
 
@@ -37,6 +39,7 @@ KEEPALIVE_MS = 2_000
 PUBLISH_PAUSE_MS = 20
 """Between publications: what happens meanwhile goes out together. They are hints, and a message
 through the gateway for each event cost more than the decision it told of."""
+_JOB = re.compile(r"j-[1-9][0-9]{0,11}")
 
 
 class Broker:
@@ -61,6 +64,9 @@ class Broker:
         """
         self.state.last_sequence = sequence
         self.soft.unreadable[job or f"record {sequence}"] = reason
+        if job is not None and _JOB.fullmatch(job):
+            # The number was given: another job under it would meet the files of this one.
+            self.state.last_job_number = max(self.state.last_job_number, job_number(job))
 
     def begin(
         self,
@@ -89,7 +95,11 @@ class Broker:
             turn.record(ev.PolicyAdopted(at_ms=stamp.at_ms, policy=policy, generation=generation))
         if reopen and self.state.closed_reason is not None:
             turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
+        # Only a stop closes admission: a broker that takes over in the middle of one goes on.
+        self.soft.stopping = self.state.closed_reason is not None
         for job in list(self.state.jobs.values()):
+            if job.state == "running" and self.state.live_attempt(job) is None:
+                self._end_without_attempt(turn, job)
             if job.state != "queued":
                 continue
             if job.job in self.soft.unreadable:
@@ -212,6 +222,23 @@ class Broker:
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")
+
+    def _end_without_attempt(self, turn: Turn, job: Job) -> None:
+        """The record of its end is unreadable, the one of its release is not: nothing is left of
+        it, and nobody would ever tell who waits for it."""
+        reason = self.soft.unreadable.get(job.job, "it runs without an allocation")
+        turn.record(
+            ev.JobFinished(
+                at_ms=turn.stamp.at_ms,
+                job=job.job,
+                attempt=job.attempt or attempt_id(job.job, max(job.attempt_counter, 1)),
+                state="drained_unknown",
+                exit_code=None,
+                signal=None,
+                failure_category=None,
+                failure_signature=f"a record of it is unreadable: {reason}"[:320],
+            )
+        )
 
     def _launcher_lost(self, command: LauncherLost) -> None:
         if command.address == self.soft.launcher_address:

@@ -54,7 +54,7 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
     if request.admission_timeout:
         return refused("not_cancellable", f"{job.job} already started")
     if not request.running:
-        return refused("not_cancellable", f"{job.job} is running; ending it must be asked for")
+        return refused("not_cancellable", f"{job.job} is running; ending it needs --yes")
     _end_running(turn, job, request.reason, CANCEL_GRACE_MS)
     return CancelResult(job=job.job, outcome="ending", code=None, detail=request.reason)
 

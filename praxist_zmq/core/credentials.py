@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import PraxistError
+from ..protocol import limits
 from ..protocol.events import MixedText, SecretDigest, SecretSpan, StoredCommand, StoredText
 from ..protocol.text import OsText, RawBytes, display, to_bytes
 
@@ -38,13 +39,16 @@ _SECRET_VALUE = re.compile(
         ^(?:Bearer|Basic)\s+\S{8,} | Authorization:
         | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_[A-Za-z0-9_]{16,}
         | \bglpat-[A-Za-z0-9_-]{12,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
-        | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,} | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
+        | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,}
+        | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
         | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
-        | \b[a-z][a-z0-9+.-]*://[^\s/@:]+:[^\s/@]+@
+        | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]+:[^\s/@]+@
         | (?:accountkey|password|passwd|secret|token|api_?key)=[^\s;&]{4,}
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
+"""Each alternative begins at most once in a run of the characters that it repeats: a value of many
+kilobytes, which any peer may send, must not cost time by the square of its length."""
 _LITERAL_SECRET = re.compile(
     r"""(?:\bsk-[A-Za-z0-9_-]{20,} | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_[A-Za-z0-9_]{30,}
         | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{20,} | \bAKIA[0-9A-Z]{16}\b
@@ -57,6 +61,8 @@ _SECRET_OPTION = re.compile(
 )
 _INNER_LENGTH_MIN = 8
 """A shorter value inside an argument is as likely to be chance as the secret."""
+_SPAN_BYTES = 24
+"""What the JSON of a span takes besides the name, with the text around it."""
 
 
 def is_credential(name: str, value: OsText) -> bool:
@@ -129,16 +135,34 @@ def missing_credentials(
 def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) -> StoredCommand:
     """The command with every credential value replaced by the name of its variable.
 
-    Raises PraxistError `literal_secret` for a credential that no variable holds.
+    Raises PraxistError `literal_secret` for a credential that no variable holds, `too_large` when
+    the names would take so much more than the values that no record of the ledger could hold them.
     """
     values = sorted(
         ((n, v) for n, v in secrets.items() if isinstance(v, str) and v),
         key=lambda item: -len(item[1]),
     )
+    _check_growth(command, values)
     stored = tuple(_store_argument(argument, values) for argument in command)
     for index, argument in enumerate(stored):
         _refuse_literal(stored, index, argument)
     return stored
+
+
+def _check_growth(command: tuple[OsText, ...], values: list[tuple[str, str]]) -> None:
+    grown = 0
+    for argument in command:
+        if isinstance(argument, RawBytes):
+            continue
+        for name, value in values:
+            if len(value) >= _INNER_LENGTH_MIN or argument == value:
+                size = len(name.encode("utf-8", errors="surrogatepass")) + _SPAN_BYTES
+                grown += argument.count(value) * size
+    if grown > limits.SECRET_SPANS_BYTES_MAX:
+        raise PraxistError(
+            "too_large",
+            "the command repeats credential values too often; let the program read the variables",
+        )
 
 
 def _store_argument(argument: OsText, values: list[tuple[str, str]]) -> StoredText:

@@ -33,7 +33,8 @@ def _ending(exit_code: int | None, signal: int | None) -> str:
 def _exited(event: ev.AttemptExited) -> str:
     if event.outcome == "exited":
         text = f"{event.attempt} ended, {_ending(event.exit_code, event.signal)}"
-        return f"{text}; {event.survivors} descendants live on" if event.survivors else text
+        lives = "descendant lives" if event.survivors == 1 else "descendants live"
+        return f"{text}; {event.survivors} {lives} on" if event.survivors else text
     words = {
         "exec_failed": "could not be executed",
         "never_ran": "never ran",

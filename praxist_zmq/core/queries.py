@@ -126,9 +126,12 @@ def _verdict(job: Job) -> str:
 
 def _options(job: Job) -> tuple[str, ...]:
     if job.state in ("failed", "rejected"):
+        read = (f"read it: praxist-zmq logs {job.job}",) if job.attempt else ()
+        return (*read, f"after a repair: praxist-zmq retry {job.job} [-- CMD...]")
+    if job.state == "drained_unknown":
         return (
+            "look at the log and the results; it is not run again under this tag",
             f"read it: praxist-zmq logs {job.job}",
-            f"after a repair: praxist-zmq retry {job.job} [-- CMD...]",
         )
     if job.state == "running":
         return (f"follow it: praxist-zmq logs -f {job.job}",)
@@ -290,12 +293,15 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
         found.append("the ledger's disk is full: submissions are refused")
     if state.closed_reason is not None:
         found.append(f"admission is closed: {state.closed_reason}")
+    if soft.held:
+        found.append("admission is held for a drain: nothing starts")
     for attempt in state.attempts.values():
         if attempt.stuck_pids:
             pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:5])
             found.append(f"{attempt.attempt} cannot be ended: {pids}")
     if soft.lacking_credentials:
-        found.append(f"{len(soft.lacking_credentials)} jobs wait for credentials")
+        number = len(soft.lacking_credentials)
+        found.append(f"{number} job{' waits' if number == 1 else 's wait'} for credentials")
     return tuple(found)
 
 

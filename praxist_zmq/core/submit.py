@@ -29,6 +29,8 @@ from .views import Viewer
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
 
+"""Advice on a tag that no retry may change, where waiting for it is none."""
+
 ProfileSource = Literal["named", "default", "stored"]
 
 
@@ -194,7 +196,7 @@ def _duplicate(
         raise Refused(
             "terminal_duplicate",
             f"{job.job} already ended as {job.state} under this tag",
-            [f"read it: praxist-zmq logs {job.job}",
+            [*([f"read it: praxist-zmq logs {job.job}"] if job.attempt else []),
              "after a repair: add --retry-terminal, keep this tag"],
             Viewer(turn.state, turn.soft).job(job),
         )  # fmt: skip

@@ -104,7 +104,8 @@ def _note(job: Job, attempt: Attempt | None) -> str | None:
         pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:8])
         return f"unkillable: {pids}; its allocation stays held"
     if attempt is not None and attempt.phase == "exited":
-        return f"the evaluator ended; {attempt.survivors or 'some'} descendants live on"
+        lives = "descendant lives" if attempt.survivors == 1 else "descendants live"
+        return f"the evaluator ended; {attempt.survivors or 'some'} {lives} on"
     if job.state == "running" and job.cancel_reason is not None:
         return f"ending: {job.cancel_reason}"
     if job.cancel_reason is not None:

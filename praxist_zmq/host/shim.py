@@ -288,6 +288,7 @@ class Shim:
             elif pid == leader:
                 ended = (status, (usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
                 flags = os.WNOHANG
+                leader = 0  # its number is free now, and a descendant may get it
 
 
 def candidates(program: bytes, path: bytes) -> Iterator[bytes]:

@@ -27,15 +27,18 @@ class Ballast:
         self.size = size
         self.missing = True
         """Whether it was given up, or could not be made yet."""
+        self._given_up = 0
 
     def drop(self) -> bool:
         """Give it up. Says whether that freed anything, so that an append may be tried again."""
         self.missing = True
         with files.usable(self.path):
             try:
+                given_up = self.path.stat().st_blocks * 512
                 self.path.unlink()
             except FileNotFoundError:
                 return False
+        self._given_up = max(self._given_up, given_up)
         return True
 
     def fill(self) -> None:
@@ -50,9 +53,14 @@ class Ballast:
         with files.usable(self.path):
             there = self.path.stat().st_blocks * 512 if self.path.exists() else 0
             room = os.statvfs(self.path.parent)
-            size = min(self.size, (room.f_bavail * room.f_frsize + there) // _SHARE)
+            free = room.f_bavail * room.f_frsize + there
+            # What giving it up set free is not room: it must be there a second time.
+            if free < 2 * self._given_up:
+                return
+            size = min(self.size, free // _SHARE)
             if size >= min(self.size, _BYTES_MIN):
                 self.missing = size > 0 and not self._reserve(size)
+                self._given_up = self._given_up if self.missing else 0
 
     def _reserve(self, size: int) -> bool:
         descriptor = files.open_regular(self.path, os.O_RDWR | os.O_CREAT)

@@ -29,10 +29,10 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def decode(kind: Any, body: bytes) -> Any:
+def decode(kind: Any, body: bytes, bytes_max: int = limits.FRAME_BYTES_MAX) -> Any:
     """Validate `body` as `kind`. Raises PraxistError `malformed_request` or `too_large`."""
-    if len(body) > limits.FRAME_BYTES_MAX:
-        raise PraxistError("too_large", f"{len(body)} bytes; the limit is {limits.FRAME_BYTES_MAX}")
+    if len(body) > bytes_max:
+        raise PraxistError("too_large", f"{len(body)} bytes; the limit is {bytes_max}")
     try:
         return adapter(kind).validate_json(body)
     except ValidationError as error:
@@ -82,8 +82,8 @@ def decode_reply(body: bytes) -> ReplyEnvelope:
 
 
 def decode_order(body: bytes) -> Any:
-    """An order to the launcher."""
-    return decode(Order, body)
+    """An order to the launcher. It may be larger than the request that it came from."""
+    return decode(Order, body, limits.LEDGER_RECORD_BYTES_MAX)
 
 
 def decode_launcher_report(body: bytes) -> Any:
@@ -104,10 +104,10 @@ def decode_claim_reply(body: bytes) -> ClaimReplyEnvelope:
 
 
 def decode_event(body: bytes) -> Any:
-    """One event of the broker's ledger."""
-    return decode(Event, body)
+    """One event of the broker's ledger: whatever the ledger took must be read back."""
+    return decode(Event, body, limits.LEDGER_RECORD_BYTES_MAX)
 
 
 def decode_claim_event(body: bytes) -> Any:
     """One event of the registry's ledger."""
-    return decode(ClaimEvent, body)
+    return decode(ClaimEvent, body, limits.LEDGER_RECORD_BYTES_MAX)

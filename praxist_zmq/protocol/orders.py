@@ -16,10 +16,10 @@ from .text import OsText
 
 
 class Welcome(Frozen):
-    """The broker knows the launcher; what it must look for before anything new starts."""
+    """The broker knows the launcher. What it must look for follows as `adopt_attempt`."""
 
     kind: Literal["welcome"] = "welcome"
-    epoch: int = Field(description="The broker's epoch; lower ones are refused from now on")
+    epoch: int = Field(description="The broker's epoch")
 
 
 class SpawnAttempt(Frozen):

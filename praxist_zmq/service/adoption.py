@@ -82,7 +82,6 @@ class Adoption:
         life, shim = handle.life, handle.life.shim
         assert shim is not None, "only a bound attempt is adopted"
         evidence = self._attempts.files.evidence(life.attempt, shim)
-        handle.wake_at_ms = None
         if life.phase is Phase.ADOPTED:
             started = evidence.started
             leader = handle.ledger_leader or (started.leader if started else None)
@@ -108,7 +107,9 @@ class Adoption:
             self._attempts.learn(handle, fact)
 
     def _look_again(self, handle: Handle) -> None:
-        handle.wake_at_ms = self._attempts.clock.mono_ms() + handle.pause_ms
+        # A stop or a sweep may already wait for an earlier time; it must not lose its turn.
+        at_ms = self._attempts.clock.mono_ms() + handle.pause_ms
+        handle.wake_at_ms = at_ms if handle.wake_at_ms is None else min(handle.wake_at_ms, at_ms)
         handle.pause_ms = min(handle.pause_ms * 2, LOOK_PAUSE_MAX_MS)
 
     def _on_leader_gone(self, handle: Handle) -> None:

@@ -61,7 +61,6 @@ from .compaction import Compaction
 from .step import Step
 
 STDIN = 0
-PAIRS_PER_MESSAGE = 2_000
 STATUS_BUSY_MS = 1_000
 STATUS_IDLE_MS = 5_000
 MAINTENANCE_MS = 1_000
@@ -84,7 +83,7 @@ class BrokerShell:
         self._log = logging.getLogger(__name__)
         self.link = LinkServer(config.core, config.secret_bytes)
         self.samples = Subscriber(config.samples, [b"host"])
-        self.registry = AsyncRequester(config.host.registry_socket)
+        self.registry = AsyncRequester(config.host.registry_socket, self._clock.mono_ms)
         self._registry_up = False
         self._lost_launchers: list[bytes] = []
         self._measured: tuple[bool, int] | None = None
@@ -179,12 +178,12 @@ class BrokerShell:
 
     def _registry_commands(self) -> Iterable[Any]:
         if self.registry.connected_again():
-            self.registry.pending.clear()
+            self.registry.forget()
             self._registry_up = True
             yield RegistryConnected()
         elif self._registry_up and not self.registry.connected:
             self._registry_up = False
-            self.registry.pending.clear()
+            self.registry.forget()
             yield RegistryLost()
         for body in self.registry.drain():
             try:
@@ -193,6 +192,8 @@ class BrokerShell:
                 self._log.error("an answer of the registry's: %s", error)
                 continue
             yield RegistrySaid(answer.request_id, answer.reply)
+        if again := self.registry.resend():
+            self._log.warning("asked the registry again: %d requests were not answered", again)
 
     def _decoded(self, kind: Any, body: bytes) -> Iterable[Any]:
         try:
@@ -212,30 +213,33 @@ class BrokerShell:
     # -- out ------------------------------------------------------------------------------
 
     def _send(self, outbox: list[Send]) -> None:
+        """Answers first: somebody waits for them. What follows takes its time anyway."""
         replies: dict[bytes, list[bytes]] = {}
-        orders: dict[bytes, list[bytes]] = {}
-        publications: list[bytes] = []
         for send in outbox:
             if send.to == "client":
                 gateway, routing = send.address
                 body = codec.encode_reply(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
-            elif send.to == "launcher":
+        for gateway, parts in replies.items():
+            self.link.send(gateway, b"replies", parts, group=2)
+        self._send_inward(outbox)
+
+    def _send_inward(self, outbox: list[Send]) -> None:
+        orders: dict[bytes, list[bytes]] = {}
+        publications: list[bytes] = []
+        for send in outbox:
+            if send.to == "launcher":
                 orders.setdefault(send.address, []).append(codec.encode(send.message))
             elif send.to == "registry":
                 body = codec.encode_request(send.request_id or "", send.message)
                 self.registry.send(send.request_id or "", body)
-            else:
+            elif send.to == "events":
                 publications += (b"events", codec.encode(send.message))
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
                 self._lost_launchers.append(address)
-        for gateway, parts in replies.items():
-            for start in range(0, len(parts), 2 * PAIRS_PER_MESSAGE):
-                piece = parts[start : start + 2 * PAIRS_PER_MESSAGE]
-                self.link.send(gateway, b"replies", piece)
         if publications and self._gateway is not None:
-            self.link.send(self._gateway, b"publish", publications)
+            self.link.send(self._gateway, b"publish", publications, group=2)
 
     def _refuse(self, command: Any) -> Send | None:
         if not isinstance(command, ClientRequest):
@@ -342,6 +346,7 @@ def serve(config: ChildConfig) -> int:
         max_concurrent_experiments=policy.max_concurrent_experiments,
         is_default_contract=policy == SchedulerPolicy(),
     )
+    shell.fence()
     while not broker.stopped:
         ready = poller.wait(shell.timeout_ms())
         if STDIN in ready and supervisor_gone(STDIN):

@@ -66,7 +66,7 @@ class ChildConfig(Frozen):
     deadline_seconds: float | None = Field(
         default=None, gt=0, le=31_536_000, description="Broker: time the generation has, seconds"
     )
-    reopen: bool = Field(default=False, description="Broker: the run was stopped; open it again")
+    reopen: bool = Field(default=False, description="Broker: open the run again if it was stopped")
     sim: SimulatedDevices | None = Field(default=None, description="Sampler: simulated devices")
     _told_ready: bool = PrivateAttr(default=False)
     """Then `ready_fd` is closed, and its number may belong to another file by now."""

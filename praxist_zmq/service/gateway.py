@@ -80,7 +80,7 @@ class Gateway:
             parts += (request.routing_id, b"%d:%d" % (request.uid, request.pid), request.body)
         while len(self._asked) > PEERS_REMEMBERED:
             del self._asked[next(iter(self._asked))]
-        if not self._link.send(b"requests", parts):
+        if not self._link.send(b"requests", parts, group=3):
             self._refuse(requests)
 
     def _refuse(self, requests: list[Incoming]) -> None:

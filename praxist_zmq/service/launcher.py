@@ -22,6 +22,7 @@ from ..host.clock import Clock, SystemClock, pause_ms
 from ..host.paths import RunPaths
 from ..protocol.codec import explain
 from .launching import Launcher
+from .service_log import configure_log
 
 CONFIGURATION_BYTES_MAX = 1_048_576
 LOCK_WAIT_MS = 5_000
@@ -145,13 +146,20 @@ def serve(configuration: LauncherConfiguration, stdin: int) -> None:
 
 def main() -> int:
     """`python -m praxist_zmq.service.launcher`; the exit status."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     signals.outlive_terminal()
+    configure_log("launcher")
     try:
-        serve(read_configuration(0), 0)
+        configuration = read_configuration(0)
+        run = RunPaths(Path(configuration.run_dir))
+        configure_log("launcher", run.service_logs / "launcher.log")
+        serve(configuration, 0)
     except PraxistError as error:
-        LOG.error("%s", error)
+        last_words = {"code": error.code, "detail": error.detail}
+        LOG.error(str(error), extra={"fields": {"fatal": last_words}})
         return error.exit_code
+    except Exception:
+        LOG.exception("a fault of ours")
+        return os.EX_SOFTWARE
     return 0
 
 

@@ -12,7 +12,6 @@ import json
 import os
 import select
 import socket
-import sys
 from typing import Any
 
 from ..errors import ERRORS, PraxistError
@@ -21,12 +20,19 @@ from ..host.paths import HostPaths
 from ..host.runtime_dir import check_socket_owner, ensure_private
 from ..host.spawn import service_environment
 from ..ledger.lock import OwnerLock
+from .child import service_command
 from .service_log import open_log
 
 START_MS = 20_000
 LOCK_RETRY_MS = 20
 HELD_RETRY_MS = 200
+SILENT_ENDS_MAX = 3
+"""A registry may be killed while it starts; so often in a row, its log must say why."""
 _MESSAGE_BYTES_MAX = 65_536
+
+
+class _EndedSilently(PraxistError):
+    """It ended before it said that it serves, or why it does not."""
 
 
 def ensure_registry(host: HostPaths) -> None:
@@ -43,9 +49,15 @@ def ensure_registry(host: HostPaths) -> None:
         return
     lock = _start_lock(host, clock, deadline_ms)
     try:
-        held = ""
+        held, silent_ends = "", 0
         while not serves(host):
-            held = _start(host, clock, deadline_ms, held)
+            try:
+                held = _start(host, clock, deadline_ms, held)
+            except _EndedSilently:
+                silent_ends += 1
+                if silent_ends == SILENT_ENDS_MAX:
+                    raise
+                continue
             if not held:
                 return
             # Its holder is about to serve, or about to end; the kernel tells nobody which.
@@ -98,19 +110,18 @@ def _start(host: HostPaths, clock: Clock, deadline_ms: int, held: str) -> str:
     """
     log = open_log(host.log / "registry.log")
     read_end, write_end = os.pipe()
+    command = [
+        *service_command("registry"),
+        os.fspath(host.directory),
+        "--detach",
+        "--ready-fd",
+        str(write_end),
+    ]
     try:
         os.set_inheritable(write_end, True)
         pid = os.posix_spawn(
-            sys.executable,
-            [
-                sys.executable,
-                "-m",
-                "praxist_zmq.service.registry",
-                os.fspath(host.directory),
-                "--detach",
-                "--ready-fd",
-                str(write_end),
-            ],
+            command[0],
+            command,
             service_environment(),
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -121,7 +132,7 @@ def _start(host: HostPaths, clock: Clock, deadline_ms: int, held: str) -> str:
         )
     except OSError as error:
         os.close(read_end)
-        raise PraxistError("start_failed", f"{sys.executable}: {error.strerror}") from error
+        raise PraxistError("start_failed", f"{command[0]}: {error.strerror}") from error
     finally:
         os.close(write_end)
         os.close(log)
@@ -154,7 +165,7 @@ def _line(descriptor: int, clock: Clock, deadline_ms: int) -> bytes:
 def _understood(line: bytes, host: HostPaths) -> str:
     message: Any = json.loads(line) if line else None
     if not isinstance(message, dict):
-        raise PraxistError(
+        raise _EndedSilently(
             "start_failed", f"the claim registry ended without a word; see {host.log}/registry.log"
         )
     error = message.get("error")

@@ -77,7 +77,8 @@ class _Start:
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
     devices: DeviceChoice = field(default=DeviceChoice(None, remembered=False))
-    reopen: bool = False
+    reopen: bool = True
+    """Whether the next broker may open what a stop closed: the first one of this start only."""
 
     def config(self, name: str) -> ChildConfig:
         """The configuration of one child."""
@@ -155,7 +156,6 @@ def serve_run(
     try:
         _log_to(run.service_logs / "supervisor.log")
         start.devices = choose(run.devices, request.sim)
-        start.reopen = run.shutdown_fence.exists()
         with _announced(run, start):
             return _supervise(start, announce, command_of)
     finally:

@@ -1,4 +1,7 @@
-"""The private link between our own processes: `[secret][channel][parts...]`.
+"""The private link between our own processes: `[secret channel][parts]`, two frames.
+
+The parts travel packed in one frame, each behind its length in four bytes: a frame costs more to
+send and to receive than all else that is done with a short message.
 
 Decides only whether a message carries the run's secret; never what it means. The secret keeps a
 process of the same user, which the kernel lets connect, from posing as one of ours by accident or
@@ -12,7 +15,8 @@ from __future__ import annotations
 import hmac
 import os
 import select
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import zmq
@@ -25,6 +29,8 @@ from .monitor import ConnectionMonitor
 LINK_MESSAGES_MAX = 10_000
 PARTS_MAX = 8_192
 CHANNEL_BYTES_MAX = 32
+MESSAGE_BYTES = 32 * 1024 * 1024
+_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +53,51 @@ class _Authentic:
     parts: list[bytes]
 
 
+def pack(parts: Sequence[bytes]) -> bytes:
+    """Parts as one frame."""
+    return b"".join([piece for part in parts for piece in (_LENGTH.pack(len(part)), part)])
+
+
+def unpack(frame: bytes) -> list[bytes] | None:
+    """The parts of a frame; None when it is not exactly some parts."""
+    parts: list[bytes] = []
+    at, end = 0, len(frame)
+    while at < end:
+        if end - at < _LENGTH.size or len(parts) == PARTS_MAX:
+            return None
+        (size,) = _LENGTH.unpack_from(frame, at)
+        at += _LENGTH.size
+        if size > end - at:
+            return None
+        parts.append(frame[at : at + size])
+        at += size
+    return parts
+
+
+def _messages(parts: Sequence[bytes], group: int) -> Iterator[Sequence[bytes]]:
+    """`parts` in pieces that fit a message; `group` parts belong together."""
+    start = size = 0
+    for at in range(0, len(parts), group):
+        more = sum(len(part) for part in parts[at : at + group])
+        if at > start and (size + more > MESSAGE_BYTES or at - start + group > PARTS_MAX):
+            yield parts[start:at]
+            start, size = at, 0
+        size += more
+    yield parts[start:]
+
+
 def _read_authentic(reader: FrameReader, shown: zmq.Frame, secret: bytes) -> _Authentic | None:
     """The rest of a message that showed `shown` as its secret; None to refuse it."""
-    if len(shown) != len(secret) or not hmac.compare_digest(shown.bytes, secret):
+    if not len(secret) <= len(shown) <= len(secret) + CHANNEL_BYTES_MAX or not reader.more:
         return None
-    if not reader.more:
+    header = shown.bytes
+    if not hmac.compare_digest(header[: len(secret)], secret):
         return None
-    channel = reader.take()
-    if len(channel) > CHANNEL_BYTES_MAX:
+    payload = reader.take()
+    if reader.more:
         return None
-    parts: list[bytes] = []
-    while reader.more:
-        if len(parts) == PARTS_MAX:
-            return None
-        parts.append(reader.take().bytes)
-    return _Authentic(shown, channel.bytes, parts)
+    parts = unpack(payload.bytes)
+    return None if parts is None else _Authentic(shown, header[len(secret) :], parts)
 
 
 class LinkServer:
@@ -130,10 +166,19 @@ class LinkServer:
             return None
         return LinkMessage(address, found.channel, found.parts, uid, pid)
 
-    def send(self, address: bytes, channel: bytes, parts: Sequence[bytes]) -> bool:
-        """Hand a message over; False when that end is gone or full. Never blocks."""
+    def send(
+        self, address: bytes, channel: bytes, parts: Sequence[bytes], *, group: int = 1
+    ) -> bool:
+        """Hand parts over; False when that end is gone or full. Never blocks.
+
+        More than fits one message goes in several; `group` parts are never torn apart.
+        """
+        header = self._secret + channel
+        return all(self._send([address, header, pack(some)]) for some in _messages(parts, group))
+
+    def _send(self, frames: list[bytes]) -> bool:
         try:
-            sent = send_now(self.socket, [address, self._secret, channel, *parts])
+            sent = send_now(self.socket, frames)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -214,9 +259,16 @@ class LinkClient:
         self.counters["received"] += len(messages)
         return messages
 
-    def send(self, channel: bytes, parts: Sequence[bytes]) -> bool:
-        """Hand a message over; False when nobody is connected or the link is full."""
-        sent = send_now(self.socket, [self._secret, channel, *parts])
+    def send(self, channel: bytes, parts: Sequence[bytes], *, group: int = 1) -> bool:
+        """Hand parts over; False when nobody is connected or the link is full.
+
+        More than fits one message goes in several; `group` parts are never torn apart.
+        """
+        header = self._secret + channel
+        return all(self._send([header, pack(some)]) for some in _messages(parts, group))
+
+    def _send(self, frames: list[bytes]) -> bool:
+        sent = send_now(self.socket, frames)
         self.counters["sent" if sent else "dropped"] += 1
         return sent
 

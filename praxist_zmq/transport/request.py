@@ -27,6 +27,7 @@ PING_MS = 2_000
 PONG_MS = 6_000
 CONNECT_MS = 2_000
 BACKOFF_MS = (50, 200)
+RESEND_MS = 2_000
 SEND_AGAIN_CODES = frozenset({"scheduler_restarting", "busy"})
 UNREADABLE_CODES = frozenset({"protocol_mismatch", "malformed_request", "too_large"})
 
@@ -40,12 +41,19 @@ class Connection:
         self.monitor = ConnectionMonitor(self.socket)
         self._reader = FrameReader(self.socket)
         self.refused_messages = 0
+        self._poller = zmq.Poller()
+        for socket in self.sockets:
+            self._poller.register(socket, zmq.POLLIN)
         self.socket.connect(endpoint_of(path))
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:
         """What `transport.poller` watches: replies, and the connection made and lost."""
         return (self.socket, self.monitor.socket)
+
+    def wait(self, pause_ms: int) -> None:
+        """Until something happened here, at most `pause_ms`."""
+        self._poller.poll(pause_ms)
 
     def send(self, body: bytes) -> bool:
         """Send a request; False when nobody is connected or the queue is full."""
@@ -245,10 +253,11 @@ class Requester:
             wake = now + PING_MS
         if deadline is not None:
             wake = min(wake, deadline)
-        poller = zmq.Poller()
-        for socket in connection.sockets if connection else ():
-            poller.register(socket, zmq.POLLIN)
-        poller.poll(max(1, min(wake - now, PING_MS)))
+        pause = max(1, min(wake - now, PING_MS))
+        if connection is not None:
+            connection.wait(pause)
+        else:
+            zmq.Poller().poll(pause)
 
     def _take(self, exchange: _Exchange, now: int) -> list[dict[str, Any]]:
         if self._connection is None:
@@ -288,17 +297,25 @@ class Requester:
 
 
 class AsyncRequester:
-    """A client for a poll loop: send now, drain later, send again after a new connection.
+    """A client for a poll loop: send now, drain later, send again what stays unanswered.
 
-    What was sent and not answered is kept in `pending`. After `connected_again` the owner says
-    first what the other side must know, then calls `resend`. Pushed messages (a null request id)
-    come out of `drain` like replies.
+    What was sent and not answered is kept, and `resend` sends it again, since a queue that is full
+    on either side loses messages while the connection lives. After `connected_again` the owner
+    says what the other side must know; then it may `forget` what it asked before. Pushed messages
+    (a null request id) come out of `drain` like replies. `mono_ms` is a clock in milliseconds.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], mono_ms: Callable[[], int]) -> None:
         self._connection = Connection(path)
-        self.pending: dict[str, bytes] = {}
+        self._mono_ms = mono_ms
+        self._pending: dict[str, tuple[int, bytes]] = {}
+        """Request id -> (when it was last sent, body), oldest first."""
         self.late_replies = 0
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._pending)
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:
@@ -317,23 +334,32 @@ class AsyncRequester:
 
     def send(self, request_id: str, body: bytes) -> bool:
         """Send a request and keep it until it is answered; False when it could not leave yet."""
-        self.pending[request_id] = body
+        self._pending[request_id] = (self._mono_ms(), body)
         return self._connection.send(body)
 
-    def resend(self) -> int:
-        """Send everything that is not answered, in the order it was first sent."""
-        return sum(self._connection.send(body) for body in list(self.pending.values()))
+    def resend(self, after_ms: int = RESEND_MS) -> int:
+        """Send again what was sent `after_ms` ago and is not answered, in the same order."""
+        now = self._mono_ms()
+        due: list[tuple[str, bytes]] = []
+        for request_id, (sent_at, body) in self._pending.items():
+            if now - sent_at < after_ms:
+                break
+            due.append((request_id, body))
+        for request_id, body in due:
+            del self._pending[request_id]
+            self._pending[request_id] = (now, body)
+        return sum(self._connection.send(body) for _, body in due)
 
-    def forget(self, request_id: str) -> None:
-        """Want no answer to this request any more."""
-        self.pending.pop(request_id, None)
+    def forget(self) -> None:
+        """Want no answer to anything asked so far."""
+        self._pending.clear()
 
     def drain(self) -> list[bytes]:
         """Bodies of replies to pending requests and of pushed messages; never blocks."""
         wanted = []
         for body in self._connection.receive():
             request_id = peek_request_id(body)
-            if request_id is None or self.pending.pop(request_id, None) is not None:
+            if request_id is None or self._pending.pop(request_id, None) is not None:
                 wanted.append(body)
             else:
                 self.late_replies += 1

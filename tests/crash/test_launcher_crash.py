@@ -92,6 +92,21 @@ def test_a_killed_shim_is_never_success_and_holds_until_the_tree_is_gone(
     assert not is_alive(leader)
 
 
+def test_an_adopted_attempt_whose_shim_is_killed_ends_when_its_evaluator_does(
+    bench: Bench, tmp_path: Path
+) -> None:
+    shim, leader = bench.launch("j-1.1", ["sh", "-c", HOLD, str(tmp_path / "end")])
+    bench.kill()
+    bench.reports.clear()
+    bench.start()
+    bench.adopt("j-1.1", shim, leader)
+    bench.expect("attempt_started", attempt="j-1.1")
+    kill(shim.pid)
+    wait_until(lambda: not is_alive(shim), "the shim to be gone")
+    (tmp_path / "end").touch()
+    assert bench.ended("j-1.1").outcome == "unknown"
+
+
 DAEMON = """
 import os, sys, time
 if os.fork() == 0:

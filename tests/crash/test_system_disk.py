@@ -81,8 +81,11 @@ def test_full_and_space_again(full_run: Run) -> None:
                 break
         assert refusals, "the disk never filled"
         assert (refusals[0].code, refusals[0].exit_code) == ("no_space", 75)
-        typed = run.cli("submit", "--peer", "p", "--tag", "typed", "--", "true")
-        assert typed.status == 75, typed
+        typed = run.cli("--json", "submit", "--peer", "p", "--tag", "typed", "--", "true")
+        # A smaller one may fit again, once what the reserve gave back is counted as space.
+        assert typed.status in (0, 75), typed
+        if typed.status == 0:
+            run.acknowledge("typed", typed.document["job"])
         assert client.status()["jobs"]["running"] >= 1
         run.open_gate("go")
         assert client.wait(running, 60).exit_code == 3, "the end is recorded on a full disk"

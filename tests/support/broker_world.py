@@ -115,7 +115,8 @@ class FakeLauncher:
                 attempt = attempt or self._unknown(order.attempt)
                 if attempt.phase == "waiting":
                     return [self.end(attempt, "never_ran")]
-                if attempt.phase != "ended":
+                # As the real one: what already runs is not abandoned, only stopped.
+                if attempt.phase != "ended" and isinstance(order, orders.StopAttempt):
                     return [self.end(attempt, "exited", signal=15)]
                 return [attempt.report]
             case orders.AdoptAttempt():
@@ -189,8 +190,8 @@ class World:
 
     # -- the broker's life ----------------------------------------------------------------
 
-    def start_broker(self) -> None:
-        """Replay the disk into a new broker and connect everything."""
+    def start_broker(self, *, reopen: bool = True) -> None:
+        """Replay the disk into a new broker and connect everything. `reopen`: as after `up`."""
         state = broker_snapshot.load(self.snapshot) if self.snapshot else BrokerState()
         soft = SoftState(
             run_dir="/run/dir",
@@ -210,7 +211,7 @@ class World:
             version="test",
             policy=self.policy,
             generation=0,
-            reopen=True,
+            reopen=reopen,
         )
         self._commit(decision)
         self.turn(RegistryConnected(), host_sample(self.devices))
@@ -219,7 +220,7 @@ class World:
     def crash_broker(self) -> None:
         """SIGKILL: what was sent but not handled by others stays, what was in memory is gone."""
         self.to_broker.clear()
-        self.start_broker()
+        self.start_broker(reopen=False)
 
     def crash_launcher(self) -> None:
         """SIGKILL of the launcher and its replacement."""

@@ -46,9 +46,9 @@ def _quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """An empty run directory."""
+    """A run's directory, as it is when nothing serves the run."""
     directory = tmp_path / "vision-42"
-    directory.mkdir()
+    (directory / "resource_scheduler").mkdir(parents=True)
     return directory
 
 

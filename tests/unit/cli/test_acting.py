@@ -38,7 +38,10 @@ def test_wait_gives_up_with_124(scheduler: FakeScheduler, call: Call) -> None:
     scheduler.tell(view())
     outcome = call("wait", "j-1", "--timeout", "0.2")
     assert outcome.exit_code == 124
-    assert outcome.err.startswith("unavailable  the waiting time is over; the job lives")
+    assert outcome.err.splitlines() == [
+        "timeout  the waiting time is over: j-1 is queued and goes on",
+        "  help  `praxist-zmq wait j-1` waits on",
+    ]
 
 
 def test_wait_is_interrupted_with_130(scheduler: FakeScheduler, call: Call) -> None:
@@ -197,7 +200,7 @@ def test_stop_needs_yes_and_reports_what_is_left(
     scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler.answers["stop_run"] = _stopping(True)
-    assert call("stop", "--dry-run").out.splitlines()[1] == "queue    would reject 1 jobs  j-2"
+    assert call("stop", "--dry-run").out.splitlines()[1] == "queue    would reject 1 job  j-2"
     FakeOwner(monkeypatch, ends=True)
     scheduler.answers["stop_run"] = _stopping(False)
     outcome = call("stop", "--yes", "--grace", "0")

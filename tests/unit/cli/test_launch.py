@@ -321,7 +321,7 @@ def test_a_tag_cannot_steer_the_terminal(scheduler: FakeScheduler, call: Call) -
 
 
 def test_no_scheduler_is_sixty_nine_in_words_and_in_json(
-    scheduler: FakeScheduler, call: Call
+    scheduler: FakeScheduler, call: Call, run_dir: Path
 ) -> None:
     scheduler.refuse_to_connect = PraxistError("no_scheduler", "no endpoint file")
     outcome = call(*LAUNCH)
@@ -329,6 +329,7 @@ def test_no_scheduler_is_sixty_nine_in_words_and_in_json(
     assert outcome.err.startswith("unavailable  t  no scheduler answers for this run: ")
     document = call("--json", *LAUNCH).document
     assert (document["kind"], document["verdict"]) == ("launch", "unavailable")
+    assert f"--run-dir {run_dir}" in outcome.err, "the advice names the run"
 
 
 def test_a_long_wait_gives_signs_of_life(

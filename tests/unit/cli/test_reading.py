@@ -163,6 +163,12 @@ REPLIES = {
 }
 
 
+def answer_all(scheduler: FakeScheduler) -> None:
+    """Let the scheduler know all four replies."""
+    for kind, reply, _ in REPLIES.values():
+        scheduler.answers[kind] = reply()
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("name", sorted(REPLIES))
 def test_text_on_a_terminal(
@@ -173,8 +179,8 @@ def test_text_on_a_terminal(
     name: str,
     columns: int,
 ) -> None:
-    kind, reply, arguments = REPLIES[name]
-    scheduler.answers[kind] = reply()
+    _, _, arguments = REPLIES[name]
+    answer_all(scheduler)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = FakeTerminal()
@@ -182,15 +188,14 @@ def test_text_on_a_terminal(
     run(["--run-dir", str(run_dir), *arguments])
     text = terminal.getvalue()
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
-    if name in ("queue", "gpus"):
-        assert max(len(line) for line in text.splitlines()) <= columns
+    assert max(len(line) for line in text.splitlines()) <= columns
     golden(f"{name}_{columns}", text)
 
 
 @pytest.mark.parametrize("name", sorted(REPLIES))
 def test_text_in_a_pipe(scheduler: FakeScheduler, golden: Golden, call: Call, name: str) -> None:
-    kind, reply, arguments = REPLIES[name]
-    scheduler.answers[kind] = reply()
+    _, _, arguments = REPLIES[name]
+    answer_all(scheduler)
     outcome = call(*arguments)
     assert outcome.exit_code == 0
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", outcome.out)
@@ -221,8 +226,7 @@ def test_show_is_a_page_of_what_is_known(
 
 
 def test_documents_have_every_key_of_the_interface(scheduler: FakeScheduler, call: Call) -> None:
-    for kind, reply, _ in REPLIES.values():
-        scheduler.answers[kind] = reply()
+    answer_all(scheduler)
     scheduler.tell(view())
     job = call("show", "j-1", "--json").document
     assert job["kind"] == "job"
@@ -250,6 +254,7 @@ def test_json_lines_and_names(scheduler: FakeScheduler, call: Call) -> None:
 def test_status_exits_by_health(
     scheduler: FakeScheduler, call: Call, health: str, code: int
 ) -> None:
+    answer_all(scheduler)
     scheduler.answers["get_status"] = {**status_reply(), "health": health}
     assert call("status").exit_code == code
     assert call("status", "--json").exit_code == code
@@ -263,7 +268,6 @@ def test_status_of_a_run_that_nobody_serves_is_read_from_its_file(
     assert never.exit_code == 3
     assert set(never.document) >= STATUS_KEYS
     assert never.document["health"] == "down"
-    (run_dir / "resource_scheduler").mkdir()
     file = run_dir / "resource_scheduler" / "status.json"
     file.write_text(json.dumps(status_reply()))
     known = call("status", "--json")
@@ -285,7 +289,7 @@ def test_a_refusal_is_text_or_an_error_document(scheduler: FakeScheduler, call: 
     }  # fmt: skip
     outcome = call("show", "j-9")
     assert outcome.exit_code == 65
-    assert outcome.err.splitlines()[0] == "rejected  no such job: no job j-9"
+    assert outcome.err.splitlines()[0] == "rejected  no job j-9"
     document = call("show", "j-9", "--json").document
     assert set(document) == {
         "format_version", "kind", "code", "title", "detail", "help", "retryable", "exit_code",

@@ -175,7 +175,7 @@ def test_a_wrong_option_is_a_usage_error(
 def test_up_never_guesses_the_run(serve: FakeServe, monkeypatch: pytest.MonkeyPatch) -> None:
     error = call(None).exception
     assert isinstance(error, PraxistError)
-    assert error.code == "usage"
+    assert error.code == "no_run"
     monkeypatch.setenv("PRAXIST_RUN_DIR", "/runs/b")
     assert call(None).exception is None
     assert serve.request is not None

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from praxist_zmq.cli.duration import parse_duration
 from praxist_zmq.cli.table import Column, render
-from praxist_zmq.cli.words import age, cells, cut, devices, safe, span, wrapped
+from praxist_zmq.cli.words import (
+    age,
+    cells,
+    count,
+    cut,
+    cut_middle,
+    devices,
+    fitted,
+    named_devices,
+    safe,
+    span,
+    wrapped,
+)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +104,46 @@ def test_a_narrow_table_drops_then_cuts() -> None:
     assert lines[0].split() == ["ID", "TAG"]
     assert all(len(line) <= 40 for line in lines)
     assert lines[1].endswith("+")
+
+
+def test_a_cut_in_the_middle_keeps_the_end() -> None:
+    assert cut_middle("abcdefghij", 10) == "abcdefghij"
+    assert cut_middle("abcdefghij", 7) == "ab+ghij"
+    assert cut_middle("mixup/protoA/seed-14", 10) == "mix+eed-14"
+    assert cells(cut_middle("日本語日本語日本語", 8)) <= 8
+    assert cut_middle("abcdef", 1) == "+"
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_fitting_breaks_between_words_under_the_text(columns: int) -> None:
+    line = "   Warnings   one two three four five six seven eight nine ten eleven twelve"
+    parts = fitted(line, columns)
+    assert all(cells(part) <= columns for part in parts)
+    assert " ".join(part.strip() for part in parts).split() == line.split()
+    assert fitted("short", columns) == ["short"]
+
+
+def test_what_stands_in_backticks_is_not_broken() -> None:
+    lines = wrapped("help", "word " * 12 + "`praxist-zmq up --run-dir /runs/a` makes it one " * 2)
+    assert sum("`praxist-zmq up --run-dir /runs/a`" in line for line in lines) == 2
+
+
+def test_counts_have_their_plural() -> None:
+    assert (count(1, "run"), count(2, "run"), count(0, "run")) == ("1 run", "2 runs", "0 runs")
+    assert count(2, "experiment goes", "experiments go") == "2 experiments go"
+
+
+def test_devices_in_a_text_have_one_name() -> None:
+    text = "GPU-00000000-0000-4000-8000-000000000002, GPU-8f1c02ab-aaaa-bbbb-cccc-000000000000 free"
+    assert named_devices(text) == "GPU 2, GPU 8f1c02ab free"
+
+
+@pytest.mark.parametrize("columns", range(40, 130, 7))
+@pytest.mark.parametrize("colored", [False, True])
+def test_no_line_of_a_table_is_wider_than_the_terminal(columns: int, colored: bool) -> None:
+    table = (Column("JOB"), Column("STATE", drop=0), Column("TAG", least=8), Column("DIR", least=4))
+    rows = [["j-1", "running", "x" * 60, "/a/" * 20], ["j-60", "queued", "y" * 5, "/b"]]
+    lines = render(table, rows, columns, colored=colored)
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert len(plain) == 3
+    assert all(cells(line) <= columns for line in plain)

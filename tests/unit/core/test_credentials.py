@@ -29,6 +29,9 @@ KEY = b"k" * 32
         ("HTTPS_PROXY", "http://user:pass@proxy:3128"),
         ("HARMLESS", "-----BEGIN RSA PRIVATE KEY-----"),
         ("HARMLESS", "Server=x;Password=hunter22"),
+        ("HARMLESS", "-ihttps://user:pass@host/simple"),
+        ("HARMLESS", "pip --index-url=https://user:pass@host/simple"),
+        ("HARMLESS", "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
     ],
 )
 def test_credentials_are_known_by_name_or_shape(name: str, value: str) -> None:
@@ -114,3 +117,12 @@ def test_redaction_removes_known_values_and_telling_shapes() -> None:
     text = credentials.redact("failed with s3cr3t-value at https://u:p@h", {"T": "s3cr3t-value"})
     assert "s3cr3t" not in text
     assert "u:p@" not in text
+
+
+@pytest.mark.parametrize(
+    "piece", ["a-", "eyJ-", "a.b+", "-----BEGIN ", "sk-", "a://b:", "xoxb-", "token="]
+)
+def test_long_values_are_looked_at_in_one_pass(piece: str) -> None:
+    # By the square of its length this would take hours.
+    value = piece * (1_000_000 // len(piece))
+    assert credentials.redact(value, {}) in (value, "[redacted]")

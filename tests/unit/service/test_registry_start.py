@@ -16,6 +16,7 @@ import pytest
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.paths import HostPaths
 from praxist_zmq.service import registry_start
+from praxist_zmq.service.child import service_command
 from praxist_zmq.service.registry_start import ensure_registry
 from tests.support.registry_process import Asker
 from tests.support.wait import wait_until
@@ -111,3 +112,33 @@ def test_the_registrys_own_refusal_reaches_the_starter(host: HostPaths) -> None:
     with pytest.raises(PraxistError) as raised:
         ensure_registry(host)
     assert raised.value.code == "unsafe_path"
+
+
+def test_nothing_of_the_working_directory_is_run(
+    host: HostPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("zmq.py", "praxist_zmq.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    ensure_registry(host)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kills", [2, 3])
+def test_one_that_is_killed_while_it_starts_is_started_again(
+    host: HostPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    script = tmp_path / "registry"
+    script.write_text(
+        f'echo >> "{tmp_path}/starts"\n'
+        f'[ $(wc -l < "{tmp_path}/starts") -le {kills} ] && kill -KILL $$\n'
+        f'exec {" ".join(service_command("registry"))} "$@"\n'
+    )
+    monkeypatch.setattr(registry_start, "service_command", lambda name: ["/bin/sh", str(script)])
+    if kills < registry_start.SILENT_ENDS_MAX:
+        ensure_registry(host)
+        assert registry_start.serves(host)
+    else:
+        with pytest.raises(PraxistError) as raised:
+            ensure_registry(host)
+        assert "without a word" in raised.value.detail

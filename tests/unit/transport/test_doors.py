@@ -348,12 +348,12 @@ def test_nobody_there_and_nobody_answering_are_told_apart(sockets: Path) -> None
 
 
 def test_the_async_requester_sends_again_after_a_restart(sockets: Path) -> None:
-    requester = AsyncRequester(sockets / "f")
+    requester = AsyncRequester(sockets / "f", lambda: 0)
     assert not requester.send("request-1", BODY)
     scheduler = FakeScheduler(sockets / "f", lambda request: [])
     try:
         wait_until(requester.connected_again, "first connection")
-        assert requester.resend() == 1
+        assert requester.resend(0) == 1
         wait_until(lambda: scheduler.bodies, "first sending")
     finally:
         scheduler.close()
@@ -361,11 +361,38 @@ def test_the_async_requester_sends_again_after_a_restart(sockets: Path) -> None:
     scheduler = FakeScheduler(sockets / "f", lambda request: [pushed, *done(request)])
     try:
         wait_until(requester.connected_again, "second connection")
-        assert requester.resend() == 1
+        assert requester.resend(0) == 1
         bodies: list[bytes] = []
         wait_until(lambda: bodies.extend(requester.drain()) or len(bodies) == 2, "answers")
         assert bodies[0] == pushed
-        assert requester.pending == {}
+        assert requester.unanswered == 0
+    finally:
+        requester.close()
+        scheduler.close()
+
+
+def test_an_answer_that_was_lost_on_a_living_connection_is_asked_for_again(sockets: Path) -> None:
+    now = [0]
+    asked: list[object] = []
+
+    def answer(request: dict[str, object]) -> list[bytes]:
+        asked.append(request["request_id"])
+        return [] if len(asked) == 1 else done(request)
+
+    requester = AsyncRequester(sockets / "f", lambda: now[0])
+    scheduler = FakeScheduler(sockets / "f", answer)
+    try:
+        wait_until(requester.connected_again, "the connection")
+        assert requester.send("request-1", BODY)
+        wait_until(lambda: asked, "the first sending")
+        now[0] = 1_999
+        assert requester.resend() == 0
+        now[0] = 2_000
+        assert requester.resend() == 1
+        wait_until(requester.drain, "the answer")
+        assert requester.unanswered == 0
+        now[0] = 9_000
+        assert requester.resend() == 0
     finally:
         requester.close()
         scheduler.close()

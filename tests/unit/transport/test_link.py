@@ -6,7 +6,12 @@ import os
 import select
 from pathlib import Path
 
-from praxist_zmq.transport.link import LinkClient, LinkServer
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from praxist_zmq.transport import link as link_module
+from praxist_zmq.transport.link import LinkClient, LinkServer, pack, unpack
 from praxist_zmq.transport.poller import Poller
 from tests.support.wait import wait_until
 
@@ -123,4 +128,34 @@ def test_what_is_sent_right_after_a_connection_is_not_dropped(sockets: Path) -> 
             finally:
                 client.close()
     finally:
+        server.close()
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_packed_parts_come_back_and_a_cut_is_refused(parts: list[bytes]) -> None:
+    frame = pack(parts)
+    assert unpack(frame) == parts
+    for cut in range(1, len(frame)):
+        found = unpack(frame[:cut])
+        assert found is None or found == parts[: len(found)]
+    assert unpack(frame + b"\xff") is None
+    assert unpack(b"\xff\xff\xff\xff") is None
+
+
+def test_more_than_fits_goes_in_several_messages_of_whole_groups(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "MESSAGE_BYTES", 10)
+    server = LinkServer(sockets / "core.sock", SECRET)
+    client = LinkClient(sockets / "core.sock", SECRET)
+    parts = [b"%d" % n * 3 for n in range(9)]
+    try:
+        connected(client)
+        assert client.send(b"requests", parts, group=3)
+        got: list[list[bytes]] = []
+        while sum(map(len, got)) < len(parts):
+            got += [message.parts for message in server.drain()]
+        assert got == [parts[0:3], parts[3:6], parts[6:9]]
+    finally:
+        client.close()
         server.close()

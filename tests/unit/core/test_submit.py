@@ -1,0 +1,48 @@
+"""What is accepted can be written, and what was written can be read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from praxist_zmq.ledger.frame import encode_batch
+from praxist_zmq.protocol import limits
+from praxist_zmq.protocol.codec import decode_event, decode_order, encode_request
+from praxist_zmq.protocol.orders import SpawnAttempt
+from praxist_zmq.protocol.replies import Refusal, Submitted
+from praxist_zmq.protocol.requests import SubmitJob
+from tests.support.broker_world import World
+
+SECRET = "s3cr3t!x"
+
+
+def submission(command: tuple[str, ...], environment: dict[str, Any]) -> SubmitJob:
+    return SubmitJob(peer="p", tag="t", command=command, cwd="/", environment=environment)
+
+
+def test_a_secret_repeated_without_end_is_refused_before_anything_is_recorded() -> None:
+    world = World()
+    before = len(world.disk)
+    command = ("true", *([SECRET * 16_000] * 14))
+    answer = world.ask(submission(command, {"A" * 64 + "_TOKEN": SECRET}))
+    assert isinstance(answer, Refusal)
+    assert answer.code == "too_large"
+    assert len(world.disk) == before
+
+
+def test_a_record_that_is_larger_than_its_request_is_read_back() -> None:
+    world = World()
+    # A control character takes six bytes of JSON, and a secret's name more than its value.
+    arguments = ["\x01" * 118_000] * 5 + [SECRET * 14_000] * 2
+    request = submission(("true", *arguments), {"GREAT_TOKEN": SECRET})
+    assert len(encode_request("request-1", request)) <= limits.FRAME_BYTES_MAX
+    assert isinstance(world.ask(request), Submitted)
+    encode_batch(world.disk, 1, 0)
+    assert any(len(event) > limits.FRAME_BYTES_MAX for event in world.disk)
+    assert [decode_event(event).kind for event in world.disk].count("job_queued") == 1
+
+
+def test_an_order_may_be_larger_than_a_request() -> None:
+    order = SpawnAttempt(
+        attempt="j-1.1", command=("x" * limits.FRAME_BYTES_MAX,), cwd="/", environment={}
+    )
+    assert decode_order(order.model_dump_json().encode()) == order
