@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from praxist_zmq.host.paths import RunSockets
-from tests.support.run import Run
+from tests.support.run import SERVICES, Run
 from tests.support.run_fixtures import MakeRun
 from tests.support.wait import wait_until
 
@@ -40,7 +40,10 @@ def test_none_goes_back_to_real_devices(make_run: MakeRun) -> None:
     run = make_run(sim="gpus=1")
     run.up()
     assert run.kill("supervisor")
-    wait_until(lambda: not run.processes(), "the children of a killed supervisor to end")
+    wait_until(
+        lambda: not set(SERVICES) & set(run.processes()),
+        "the children of a killed supervisor to end",
+    )
     real = run.try_up("--sim", "none", "--json", bare=True).document
     assert (real["simulated"], real["contract"]["source"]) == (False, "kept")
     run.down()
@@ -79,7 +82,7 @@ def test_a_stop_ends_all_in_order_and_the_foreground_says_so(make_run: MakeRun) 
     assert not RunSockets.of(run.paths).directory.exists()
     log = (run.paths.service_logs / "supervisor.log").read_text()
     assert "did not end in time" not in log
-    assert not run.processes()
+    assert not set(SERVICES) & set(run.processes())
 
 
 def test_a_directory_of_sockets_with_a_strangers_file_stays(run: Run) -> None:
