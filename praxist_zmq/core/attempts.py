@@ -108,6 +108,8 @@ def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
 
 def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:
     if attempt.phase == "bound":
+        # Known to the launcher and repeated by it: nothing is lost if this is late on disk.
+        turn.decision.lazy = True
         turn.record(
             ev.AttemptLaunched(at_ms=report.at_ms, attempt=attempt.attempt, leader=report.leader)
         )

@@ -323,6 +323,8 @@ class ClaimMachine:
     ) -> Granted | Denied:
         key = (request.run_key, request.attempt)
         if key in self.state.rows and key not in self._disowned and not seen:
+            # Late on disk it is held too long, never too short; and its run makes it good.
+            decision.lazy = True
             self._end(key, "released", stamp, decision)
         return self._grant(request.attempt)
 

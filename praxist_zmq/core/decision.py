@@ -39,10 +39,15 @@ class Send:
 
 @dataclass(slots=True)
 class Decision:
-    """Events first, then sends."""
+    """Events first, then sends.
+
+    `lazy` says that nobody waits for them: the shell may keep both until the next turn that
+    somebody does wait for, a few milliseconds at most, and so save a sync.
+    """
 
     events: list[BaseModel] = field(default_factory=list)
     outbox: list[Send] = field(default_factory=list)
+    lazy: bool = False
 
 
 class Machine(Protocol):

@@ -113,8 +113,8 @@ class BrokerShell:
         due = self._status_at_ms + STATUS_BUSY_MS
         if self._status_sequence == self._broker.state.last_sequence:
             due = self._status_at_ms + STATUS_IDLE_MS
-        if wake is not None:
-            due = min(due, wake)
+        held = self.step.due_ms()
+        due = min([due, *(at for at in (wake, held) if at is not None)])
         if self._lost_launchers:
             return 0
         return max(0, due - self._clock.mono_ms())
@@ -295,6 +295,7 @@ class BrokerShell:
 
     def close(self) -> None:
         """Last words, then the sockets."""
+        self.step.flush()
         self._write_status(self.stamp(), last=True)
         self.remove_endpoint()
         self.registry.close()

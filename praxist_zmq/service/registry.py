@@ -119,6 +119,7 @@ class RegistryService:
 
     def close(self) -> None:
         """Unbind, close the ledger; the lock is the caller's."""
+        self._step.flush()
         if self._door is not None:
             self._door.close()
             self._host.registry_info.unlink(missing_ok=True)
@@ -187,9 +188,9 @@ class RegistryService:
         if self._facts:
             return 0
         due = []
-        wake = self._machine.wake_at_ms()
-        if wake is not None:
-            due.append(wake - self._clock.mono_ms())
+        for wake in (self._machine.wake_at_ms(), self._step.due_ms()):
+            if wake is not None:
+                due.append(wake - self._clock.mono_ms())
         if self._machine.idle:
             due.append(self._idle_exit_ms - self._idle_ms())
         return max(0, min(due)) if due else None

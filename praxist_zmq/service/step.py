@@ -13,12 +13,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ..core.decision import Machine, Send, Stamp
+from ..core.decision import Decision, Machine, Send, Stamp
 from ..ledger.log import Ledger
 from ..protocol.codec import encode
 
 Refuse = Callable[[Any], Send | None]
 """Makes the refusal for a command whose decision failed, or None when it has no sender."""
+
+
+HOLD_MS = 4
+"""How long events that nobody waits for may wait for company."""
 
 
 class Step:
@@ -40,16 +44,40 @@ class Step:
         self._ledger = ledger
         self._send = send
         self._refuse = refuse
+        self._held_events: list[BaseModel] = []
+        self._held_outbox: list[Send] = []
+        self._held_since_ms = 0
         self._log = logging.getLogger(__name__)
 
     def turn(self, commands: Iterable[Any], stamp: Stamp) -> None:
         """Decide `commands`, settle, commit, send. Raises PraxistError of the ledger's."""
-        events: list[BaseModel] = []
-        outbox: list[Send] = []
+        turn = Decision(lazy=True)
         for command in commands:
-            self._decide(command, stamp, events, outbox)
-        decision = self._machine.settle(stamp)
-        self.finish(events + decision.events, outbox + decision.outbox)
+            self._decide(command, stamp, turn)
+        settled = self._machine.settle(stamp)
+        turn.events += settled.events
+        turn.outbox += settled.outbox
+        lazy = turn.lazy and not settled.events
+        if lazy and not (turn.events or self._held_events):
+            self._send(turn.outbox)
+            return
+        if not self._held_events:
+            self._held_since_ms = stamp.mono_ms
+        self._held_events += turn.events
+        self._held_outbox += turn.outbox
+        if not lazy or stamp.mono_ms >= self._held_since_ms + HOLD_MS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make everything that is held durable, then send it."""
+        events, self._held_events = self._held_events, []
+        outbox, self._held_outbox = self._held_outbox, []
+        self.finish(events, outbox)
+
+    def due_ms(self) -> int | None:
+        """CLOCK_BOOTTIME milliseconds by which another turn must come; None when nothing is
+        held."""
+        return self._held_since_ms + HOLD_MS if self._held_events else None
 
     def finish(self, events: list[BaseModel], outbox: list[Send]) -> None:
         """Make events durable, then send."""
@@ -58,9 +86,7 @@ class Step:
         if outbox:
             self._send(outbox)
 
-    def _decide(
-        self, command: Any, stamp: Stamp, events: list[BaseModel], outbox: list[Send]
-    ) -> None:
+    def _decide(self, command: Any, stamp: Stamp, turn: Decision) -> None:
         recorded = self._machine.recorded
         try:
             decision = self._machine.decide(command, stamp)
@@ -69,7 +95,8 @@ class Step:
             if answer is None or self._machine.recorded != recorded:
                 raise
             self._log.exception("a request could not be decided")
-            outbox.append(answer)
+            turn.outbox.append(answer)
             return
-        events += decision.events
-        outbox += decision.outbox
+        turn.events += decision.events
+        turn.outbox += decision.outbox
+        turn.lazy &= decision.lazy or not (decision.events or decision.outbox)
