@@ -94,9 +94,12 @@ def finished(place: Place, *, quick: bool) -> list[Figure]:
         detail = {"rates": spread(rates), "bare_one_at_a_time": one, "bare_at_once": many}
         rate = statistics.median(rates)
         name = f"{slots} slots"
-        what = f"bare posix_spawn and reap, {slots} at a time"
+        # The goal speaks of a loop: spawn, reap, spawn again. That many at a time is told too.
+        what = "a bare loop of posix_spawn and reap"
         target = {"target": 0.15} if slots == 8 else {}
-        found.append(Figure("finished jobs", name, rate, "/s", many, what, **target, detail=detail))
+        found.append(Figure("finished jobs", name, rate, "/s", one, what, **target, detail=detail))
+        what = f"bare posix_spawn and reap, {slots} at a time"
+        found.append(Figure("finished jobs", f"{name}, at once", rate, "/s", many, what))
         if slots == 8:
             found.append(
                 Figure("finished jobs", f"{name}, as such", rate, "/s", target=200,
