@@ -33,6 +33,7 @@ from .submission import (
 from .views import CancelInfo, Event, JobInfo, Json, RefusedError, SubmitResult
 
 EVENTS_A_PAGE = 500
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Client:
@@ -340,8 +341,7 @@ def _body(request_id: str, request: Mapping[str, Any]) -> bytes:
     """The request's body. Raises `malformed_request` or `too_large`."""
     envelope = {"request_id": request_id, "request": dict(request)}
     try:
-        text = json.dumps(envelope, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        body = text.encode("utf-8")
+        body = _ENCODER.encode(envelope).encode("utf-8")
     except (TypeError, ValueError) as error:
         raise PraxistError("malformed_request", str(error)[:300]) from None
     if len(body) > limits.FRAME_BYTES_MAX:

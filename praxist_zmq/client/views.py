@@ -16,18 +16,22 @@ Json = dict[str, Any]
 ViewT = TypeVar("ViewT")
 TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
 
+_JOB_NEEDS = frozenset({"job", "state", "version"})
+_SUBMIT_NEEDS = frozenset({"verdict", "job"})
+
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def _known(kind: type[ViewT], value: object, required: frozenset[str]) -> Json:
-    """The keys of `value` that `kind` has; absent ones are None. Lists become tuples."""
+def _known(kind: type[ViewT], value: object, required: frozenset[str]) -> list[Any]:
+    """What `value` has for the fields of `kind`, in their order; absent ones are None. Lists
+    become tuples."""
     if not isinstance(value, dict) or not required <= value.keys():
         raise PraxistError("protocol_mismatch", f"the answer holds no {kind.__name__}")
-    found = {name: value.get(name) for name in _names(kind)}  # type: ignore[arg-type]
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+    found = map(value.get, _names(kind))  # type: ignore[arg-type]
+    return [tuple(item) if type(item) is list else item for item in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class BlockerInfo:
     @classmethod
     def of(cls, value: object) -> BlockerInfo:
         """From JSON. Raises `protocol_mismatch`."""
-        return cls(**_known(cls, value, frozenset({"code", "detail"})))
+        return cls(*_known(cls, value, frozenset({"code", "detail"})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,10 @@ class JobInfo:
     @classmethod
     def of(cls, value: object) -> JobInfo:
         """From JSON. Raises `protocol_mismatch`."""
-        known = _known(cls, value, frozenset({"job", "state", "version"}))
-        known["blockers"] = tuple(BlockerInfo.of(item) for item in known["blockers"] or ())
-        return cls(**known)
+        known = _known(cls, value, _JOB_NEEDS)
+        at = _names(cls).index("blockers")
+        known[at] = tuple(BlockerInfo.of(item) for item in known[at] or ())
+        return cls(*known)
 
     @property
     def terminal(self) -> bool:
@@ -109,8 +114,8 @@ class SubmitResult:
     @classmethod
     def of(cls, value: object) -> SubmitResult:
         """From JSON. Raises `protocol_mismatch`."""
-        known = _known(cls, value, frozenset({"verdict", "job"}))
-        return cls(**{**known, "job": JobInfo.of(known["job"])})
+        verdict, new, source, notes, job = _known(cls, value, _SUBMIT_NEEDS)
+        return cls(verdict, new, source, notes, JobInfo.of(job))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ class Event:
     @classmethod
     def of(cls, value: object) -> Event:
         """From JSON. Raises `protocol_mismatch`."""
-        return cls(**_known(cls, value, frozenset({"sequence", "type"})))
+        return cls(*_known(cls, value, frozenset({"sequence", "type"})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ class CancelInfo:
     @classmethod
     def of(cls, value: object) -> CancelInfo:
         """From JSON. Raises `protocol_mismatch`."""
-        return cls(**_known(cls, value, frozenset({"job", "outcome"})))
+        return cls(*_known(cls, value, frozenset({"job", "outcome"})))
 
 
 class RefusedError(PraxistError):
