@@ -91,7 +91,7 @@ class JobInfo:
     def of(cls, value: object) -> JobInfo:
         """From JSON. Raises `protocol_mismatch`."""
         known = _known(cls, value, _JOB_NEEDS)
-        at = _names(cls).index("blockers")
+        at = _names(JobInfo).index("blockers")
         known[at] = tuple(BlockerInfo.of(item) for item in known[at] or ())
         return cls(*known)
 
