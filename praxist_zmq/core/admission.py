@@ -16,7 +16,7 @@ from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
 from .placement import choose
 from .queue import Lane, lane_of
-from .soft import SoftState
+from .soft import Denial, SoftState
 from .state import BrokerState, Job
 
 COARSE = {
@@ -79,6 +79,10 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     ]
     text = f"waiting for the {' and the '.join(away)}" if away else "launcher and registry answer"
     gate("recovery", not away, text, "recovery_pending")
+    denial = soft.registry_denial
+    if denial is not None:
+        code: BlockerCode = "host_limit" if denial.code == "busy" else "registry_refused"
+        gate("registry", False, f"the host's registry said: {denial.detail}", code)
     limit, used = concurrency_limit(state), occupied(state, soft)
     text = f"{used} of {limit} running"
     gate(
@@ -120,6 +124,12 @@ def credential_blocker(names: list[str]) -> Blocker:
     )
 
 
+def denial_blocker(denial: Denial) -> Blocker:
+    """The blocker of a job for which the registry committed no plan."""
+    detail = f"the host's registry said: {denial.detail}"
+    return Blocker(code="registry_refused", detail=detail)
+
+
 class BlockerTable:
     """The blockers of every waiting job at one moment, worked out once a lane."""
 
@@ -139,6 +149,9 @@ class BlockerTable:
             profile = self._state.policy.profiles.get(job.profile)
             found = self._run + lane_gates(profile, self._state, self._soft).blockers
             self._lanes[lane] = found
+        denial = self._soft.held_back.get(job.job)
+        if denial is not None:
+            return (*self._run, denial_blocker(denial))
         if not found and self._soft.queue.head(lane) != job.job:
             return (Blocker(code="queue_order", detail="older jobs of its kind go first"),)
         return found

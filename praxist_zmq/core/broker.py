@@ -29,7 +29,7 @@ from .commands import (
 )
 from .decision import Decision, Stamp
 from .evolve import apply
-from .plan import plan, set_aside_without_credentials
+from .plan import denial_due_ms, plan, set_aside_without_credentials
 from .soft import SoftState
 from .state import BrokerState, Job
 from .submit import submit
@@ -155,13 +155,13 @@ class Broker:
         return turn.decision
 
     def wake_at_ms(self) -> int | None:
-        """The next publication, or the next report of our load to the registry."""
+        """The next publication, report of our load, or question that was denied before."""
         soft = self.soft
-        load_due = registry_side.load_due_ms(self.state, soft)
-        if not soft.audience:
-            return load_due
-        due = soft.published_at_ms + (PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS)
-        return due if load_due is None else min(due, load_due)
+        due = [registry_side.load_due_ms(self.state, soft), denial_due_ms(soft)]
+        if soft.audience:
+            pause = PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS
+            due.append(soft.published_at_ms + pause)
+        return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     @property
     def recorded(self) -> int:

@@ -62,6 +62,7 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
 def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool) -> None:
     """A queued job will not run; durable before anybody is told."""
     turn.soft.queue.remove(job.job)
+    turn.soft.held_back.pop(job.job, None)
     turn.soft.lacking_credentials.pop(job.job, None)
     turn.soft.vault.pop(job.job, None)
     # The registry may be about to commit its plan; the answer is then released at once.

@@ -35,7 +35,7 @@ def jobs(turn: Turn, request: req.ListJobs) -> JobsReply:
     viewer = Viewer(state, soft)
     wanted = frozenset(request.states)
     chosen: list[Job] = []
-    waiting = [state.jobs[name] for name in soft.queue.in_order()]
+    waiting = [state.jobs[name] for name in (*soft.held_back, *soft.queue.in_order())]
     known = {job.job for job in waiting}
     running = [state.jobs[attempt.job] for attempt in state.attempts.values()]
     chosen.extend(running)
@@ -101,6 +101,9 @@ def explain(turn: Turn, request: req.ExplainJob) -> Explanation:
     if view.blockers and view.blockers[0].code == "queue_order":
         detail = f"place {position} in the queue"
         gates = (*gates, Gate(name="queue order", state="blocked", detail=detail))
+    denial = turn.soft.held_back.get(job.job)
+    if denial is not None:
+        gates = (*gates, Gate(name="registry", state="blocked", detail=denial.detail))
     first = view.blockers[0].detail if view.blockers else "it is being started"
     return Explanation(
         job=view,
@@ -181,6 +184,7 @@ def devices(turn: Turn) -> DevicesReply:
     views = []
     for device in sorted(soft.sample.devices, key=lambda d: d.index):
         held = [state.attempts[name] for name in sorted(state.device_holders.get(device.uuid, ()))]
+        ours = held or soft.foreign_devices.get(device.uuid) == soft.run_key
         views.append(
             DeviceView(
                 index=device.index,
@@ -197,7 +201,7 @@ def devices(turn: Turn) -> DevicesReply:
                 exclusive=any(a.exclusive for a in held) or device.uuid in soft.foreign_devices,
                 jobs=tuple(a.job for a in held),
                 runs=tuple(
-                    sorted(runs_on.get(device.uuid, set()) | ({state.run_id} if held else set()))
+                    sorted(runs_on.get(device.uuid, set()) | ({state.run_id} if ours else set()))
                 ),
             )
         )
@@ -317,6 +321,9 @@ def _blocked(turn: Turn) -> dict[str, int]:
         view = viewer.job(state.jobs[head])
         word = view.queue_blocked_reason or "starting"
         found[word] = found.get(word, 0) + size
+    for name in soft.held_back:
+        word = viewer.job(state.jobs[name]).queue_blocked_reason or "starting"
+        found[word] = found.get(word, 0) + 1
     return found
 
 

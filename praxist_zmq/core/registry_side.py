@@ -14,6 +14,7 @@ from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, Spaw
 from . import credentials
 from .admission import concurrency_limit
 from .commands import RegistrySaid
+from .plan import denied as plan_denied
 from .plan import drop_plan
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
@@ -87,12 +88,23 @@ def _take_view(turn: Turn, view: claims.HostView) -> None:
     if soft.host_view is not None and view.version < soft.host_view.version:
         return
     soft.host_view = view
+    asked = {(what, attempt) for what, attempt in soft.registry_requests.values()}
     soft.foreign_devices = {
         uuid: row.run_key
         for row in view.allocations
-        if row.run_key != soft.run_key
+        if row.run_key != soft.run_key or _is_stray(turn, row, asked)
         for uuid in row.envelope.device_uuids
     }
+
+
+def _is_stray(turn: Turn, row: claims.AllocationRow, asked: set[tuple[str, str]]) -> bool:
+    """Whether a row of our run is none of ours: an experiment of a run directory that was here
+    before still runs. Ours are those that hold here, and those that an answer to come will end.
+    """
+    if row.attempt in turn.state.attempts:
+        return False
+    whats = ("release",) if row.bound is not None else ("reserve", "release")
+    return not any((what, row.attempt) in asked for what in whats)
 
 
 def _registered(turn: Turn, reply: claims.Registered) -> None:
@@ -101,6 +113,7 @@ def _registered(turn: Turn, reply: claims.Registered) -> None:
     soft.host_view = None
     _take_view(turn, reply.view)
     soft.registry_ready = True
+    soft.registry_denial = None
     soft.warnings.pop("registry", None)
     rows = {row.attempt: row for row in reply.view.allocations if row.run_key == soft.run_key}
     for attempt in state.attempts.values():
@@ -139,7 +152,7 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
     if reply.view is not None:
         _take_view(turn, reply.view)
     if what == "reserve":
-        drop_plan(turn, attempt, put_back=True)
+        plan_denied(turn, attempt, reply.code, reply.detail)
     if reply.code == "unknown_run":
         connected(turn)
         return

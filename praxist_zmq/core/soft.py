@@ -30,6 +30,23 @@ class Plan:
     attempt: str
     envelope: Envelope
     request_id: str
+    view_version: int
+    """Of the host view that it was made with."""
+
+
+@dataclass(slots=True)
+class Denial:
+    """Why the registry granted no plan. It is asked again when that may have changed."""
+
+    code: str
+    detail: str
+    view_version: int
+    until_ms: int
+
+    def holds(self, soft: SoftState) -> bool:
+        """Whether asking again now would bring the same answer."""
+        version = soft.host_view.version if soft.host_view is not None else 0
+        return version == self.view_version and soft.now_ms < self.until_ms
 
 
 @dataclass(slots=True)
@@ -57,6 +74,8 @@ class PreparedEnvironment:
 class SoftState:
     """All of it."""
 
+    now_ms: int = 0
+    """CLOCK_BOOTTIME of this turn, milliseconds."""
     run_dir: str = ""
     run_key: str = ""
     user: str = ""
@@ -75,6 +94,8 @@ class SoftState:
     registry_requests: dict[str, tuple[str, str]] = field(default_factory=dict)
     registry_counter: int = 0
     plans: dict[str, Plan] = field(default_factory=dict)
+    held_back: dict[str, Denial] = field(default_factory=dict)
+    registry_denial: Denial | None = None
     planned_devices: dict[str, str] = field(default_factory=dict)
     host_view: HostView | None = None
     foreign_devices: dict[str, str] = field(default_factory=dict)

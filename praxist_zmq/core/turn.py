@@ -64,6 +64,9 @@ class Turn:
     stamp: Stamp
     decision: Decision = field(default_factory=Decision)
 
+    def __post_init__(self) -> None:
+        self.soft.now_ms = self.stamp.mono_ms
+
     def record(self, event: BaseModel) -> int:
         """Make an event: applied now, durable before anything of this turn is sent."""
         sequence = self.state.last_sequence + 1

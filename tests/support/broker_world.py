@@ -29,6 +29,7 @@ from praxist_zmq.protocol.policy import Profile, SchedulerPolicy
 from praxist_zmq.protocol.process import ProcessIdentity
 
 BOOT = "boot-1"
+RUN_KEY = "a" * 64
 
 
 def identity(pid: int) -> ProcessIdentity:
@@ -180,6 +181,7 @@ class World:
         self.replies: dict[str, list[Any]] = {}
         self.published: list[Any] = []
         self.requests = 0
+        self.broker_pid = 900
         self.broker = Broker()
         self.start_broker()
 
@@ -188,16 +190,22 @@ class World:
         self.now_ms += 1
         return Stamp(at_ms=1_700_000_000_000 + self.now_ms, mono_ms=self.now_ms)
 
+    def pass_time(self, milliseconds: int) -> None:
+        """Nothing happens for so long; then the broker looks around."""
+        self.now_ms += milliseconds
+        self.turn()
+
     # -- the broker's life ----------------------------------------------------------------
 
     def start_broker(self, *, reopen: bool = True) -> None:
         """Replay the disk into a new broker and connect everything. `reopen`: as after `up`."""
         state = broker_snapshot.load(self.snapshot) if self.snapshot else BrokerState()
+        self.broker_pid += 1
         soft = SoftState(
             run_dir="/run/dir",
-            run_key="a" * 64,
+            run_key=RUN_KEY,
             user="tester",
-            broker=identity(900),
+            broker=identity(self.broker_pid),
             credentials_key=b"key",
         )
         self.broker = Broker(state, soft)
@@ -221,6 +229,15 @@ class World:
         """SIGKILL: what was sent but not handled by others stays, what was in memory is gone."""
         self.to_broker.clear()
         self.start_broker(reopen=False)
+
+    def lose_run_directory(self) -> None:
+        """It is deleted and made again, while what the run started goes on."""
+        self.disk.clear()
+        self.snapshot = None
+        for queue in (self.to_broker, self.to_launcher, self.to_registry):
+            queue.clear()
+        self.launcher = FakeLauncher(next_pid=5_000)
+        self.start_broker()
 
     def crash_launcher(self) -> None:
         """SIGKILL of the launcher and its replacement."""
@@ -292,8 +309,11 @@ class World:
         if not self.to_registry:
             return
         request_id, request = self.to_registry.popleft()
+        self.registry_turn(ClaimCommand("broker", request_id, request, 0, 900))
+
+    def registry_turn(self, command: Any) -> None:
+        """One turn of the registry: a request or a fact."""
         stamp = self.stamp()
-        command = ClaimCommand("broker", request_id, request, 0, 900)
         outbox = self.registry.decide(command, stamp).outbox + self.registry.settle(stamp).outbox
         self.to_broker.extend(RegistrySaid(send.request_id, send.message) for send in outbox)
 
