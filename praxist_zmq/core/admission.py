@@ -27,6 +27,8 @@ COARSE = {
     "probe_unavailable": "accelerator_unavailable",
 }
 """Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
+SILENCE_MAX_MS = 5_000
+"""An answer takes milliseconds. After this long the registry counts as hung."""
 NAMES_SHOWN = 5
 NAME_SHOWN = 64
 """A submitter chooses the names of variables, and a blocker's detail has a bound."""
@@ -60,6 +62,14 @@ def concurrency_limit(state: BrokerState) -> int:
     return state.policy.max_concurrent_experiments
 
 
+def registry_silence(soft: SoftState) -> str | None:
+    """In words, that the registry leaves a request unanswered for too long; else None."""
+    silent_ms = soft.registry_silence_ms()
+    if silent_ms < SILENCE_MAX_MS:
+        return None
+    return f"the host's claim registry has not answered for {silent_ms // 1000} s"
+
+
 def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of the run."""
     told: list[tuple[str, bool, str]] = []
@@ -78,7 +88,10 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
         if not ready
     ]
     text = f"waiting for the {' and the '.join(away)}" if away else "launcher and registry answer"
-    gate("recovery", not away, text, "recovery_pending")
+    silence = registry_silence(soft)
+    if silence is not None:
+        text = f"{text}; {silence}" if away else silence
+    gate("recovery", not away and silence is None, text, "recovery_pending")
     denial = soft.registry_denial
     if denial is not None:
         code: BlockerCode = "host_limit" if denial.code == "busy" else "registry_refused"
@@ -142,7 +155,8 @@ class BlockerTable:
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """Every blocker of one queued job; empty when it is being started."""
         if attempt_id(job.job, job.attempt_counter + 1) in self._soft.plans:
-            return ()
+            # Its registry was asked. The one gate that can hold it now is that nobody answers.
+            return tuple(b for b in self._run if b.code == "recovery_pending")
         lane = lane_of(job)
         found = self._lanes.get(lane)
         if found is None:

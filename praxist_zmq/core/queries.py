@@ -16,7 +16,7 @@ from ..protocol.replies import (
 )
 from ..protocol.views import DeviceView, HostLoad, ProcessView
 from . import narrate
-from .admission import concurrency_limit, lane_gates, run_gates
+from .admission import concurrency_limit, lane_gates, registry_silence, run_gates
 from .placement import never_fits
 from .selectors import select
 from .state import Job
@@ -293,6 +293,9 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
     )
     if not soft.launcher_ready:
         found.append("the launcher does not answer: nothing starts")
+    silence = registry_silence(soft)
+    if silence is not None:
+        found.append(f"{silence}: nothing starts")
     if soft.low_space:
         found.append("the ledger's disk is full: submissions are refused")
     if state.closed_reason is not None:

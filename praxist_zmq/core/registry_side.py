@@ -72,7 +72,7 @@ def said(turn: Turn, command: RegistrySaid) -> None:
     if asked is None:
         turn.soft.count("registry_late_answers")
         return
-    what, attempt = asked
+    what, attempt = asked.what, asked.attempt
     if isinstance(reply, claims.Denied):
         _denied(turn, what, attempt, reply)
     elif isinstance(reply, claims.Registered):
@@ -88,7 +88,7 @@ def _take_view(turn: Turn, view: claims.HostView) -> None:
     if soft.host_view is not None and view.version < soft.host_view.version:
         return
     soft.host_view = view
-    asked = {(what, attempt) for what, attempt in soft.registry_requests.values()}
+    asked = {(request.what, request.attempt) for request in soft.registry_requests.values()}
     soft.foreign_devices = {
         uuid: row.run_key
         for row in view.allocations

@@ -35,6 +35,15 @@ class Plan:
 
 
 @dataclass(slots=True)
+class Asked:
+    """A request to the registry that is not answered yet."""
+
+    what: str
+    attempt: str
+    at_ms: int
+
+
+@dataclass(slots=True)
 class Denial:
     """Why the registry granted no plan. It is asked again when that may have changed."""
 
@@ -91,7 +100,7 @@ class SoftState:
     launcher_ready: bool = False
     released: set[str] = field(default_factory=set)
     registry_ready: bool = False
-    registry_requests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    registry_requests: dict[str, Asked] = field(default_factory=dict)
     registry_counter: int = 0
     plans: dict[str, Plan] = field(default_factory=dict)
     held_back: dict[str, Denial] = field(default_factory=dict)
@@ -118,6 +127,11 @@ class SoftState:
     counters: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
+
+    def registry_silence_ms(self) -> int:
+        """How long the oldest unanswered request to the registry has waited; 0 when none does."""
+        oldest = next(iter(self.registry_requests.values()), None)
+        return 0 if oldest is None else self.now_ms - oldest.at_ms
 
     def count(self, name: str) -> None:
         """One more of something that status tells."""

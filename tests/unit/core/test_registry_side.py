@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
+from praxist_zmq.core.admission import SILENCE_MAX_MS
 from praxist_zmq.core.claim import ProcessesProvedAbsent
 from praxist_zmq.core.claim_state import Watch
 from praxist_zmq.core.commands import RegistrySaid
@@ -40,7 +42,11 @@ def world_of_an_earlier_run(profile: str | None) -> World:
 def deny(world: World, code: str) -> int:
     """The registry refuses all reservations that wait. How many there were."""
     asked = [(name, r) for name, r in world.to_registry if isinstance(r, Reserve)]
-    world.to_registry.clear()
+    world.to_registry = deque(s for s in world.to_registry if not isinstance(s[1], Reserve))
+    while world.to_registry:
+        world.registry_step()
+    while world.to_broker:
+        world.turn(world.to_broker.popleft())
     for request_id, request in asked:
         reply = Denied(attempt=request.attempt, code=code, detail="no", view=None)
         world.turn(RegistrySaid(request_id, reply))
@@ -97,7 +103,7 @@ def test_a_full_registry_holds_every_job_back_with_its_word() -> None:
     for tag in "abc":
         submit(world, tag)
     assert deny(world, "busy") == 2
-    assert not world.to_registry
+    assert deny(world, "busy") == 0
     assert blockers(world, "j-1") == ["host_limit"]
     assert blockers(world, "j-3")[0] == "host_limit"
     world.pass_time(DENIED_PAUSE_MS)
@@ -116,3 +122,21 @@ def test_a_job_that_is_held_back_can_be_cancelled() -> None:
     assert not world.broker.soft.queue
     status: Any = world.ask(GetStatus())
     assert status.queue_blocked_reasons == {}
+
+
+def test_a_registry_that_hangs_is_the_reason_why_nothing_starts() -> None:
+    world = World()
+    world.settle()
+    submit(world, "t")
+    assert blockers(world, "j-1") == [], "it is being started"
+    world.pass_time(SILENCE_MAX_MS)
+    submit(world, "u")
+    (blocker,) = world.ask(ExplainJob(subject="j-1")).blockers
+    assert (blocker.code, "5 s" in blocker.detail) == ("recovery_pending", True)
+    assert blockers(world, "j-2") == ["recovery_pending"]
+    status = world.ask(GetStatus())
+    assert status.health == "troubled"
+    assert "registry" in status.warnings[0]
+    world.settle()  # it answers again
+    assert world.broker.state.jobs["j-1"].state == "running"
+    assert world.ask(GetStatus()).health == "healthy"
