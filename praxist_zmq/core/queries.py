@@ -17,7 +17,7 @@ from ..protocol.replies import (
 from ..protocol.views import DeviceView, HostLoad, ProcessView
 from . import narrate
 from .admission import concurrency_limit, lane_gates, registry_silence, run_gates
-from .placement import never_fits
+from .placement import never_fits, stale_sample
 from .selectors import select
 from .state import Job
 from .turn import Refused, Turn, subject
@@ -182,6 +182,7 @@ def devices(turn: Turn) -> DevicesReply:
             for uuid in row.envelope.device_uuids:
                 runs_on.setdefault(uuid, set()).add(names.get(row.run_key, row.run_key[:12]))
     views = []
+    stale = stale_sample(soft) is not None
     for device in sorted(soft.sample.devices, key=lambda d: d.index):
         held = [state.attempts[name] for name in sorted(state.device_holders.get(device.uuid, ()))]
         ours = held or soft.foreign_devices.get(device.uuid) == soft.run_key
@@ -190,14 +191,14 @@ def devices(turn: Turn) -> DevicesReply:
                 index=device.index,
                 uuid=device.uuid,
                 name=device.name,
-                state=device.state,
+                state="unknown" if stale else device.state,
                 memory_total_mib=device.memory_total_mib,
-                memory_used_mib=device.memory_used_mib,
-                utilization_pct=device.utilization_pct,
+                memory_used_mib=None if stale else device.memory_used_mib,
+                utilization_pct=None if stale else device.utilization_pct,
                 declared_memory_mib=sum(a.memory_mib or 0 for a in held),
                 declared_utilization_pct=sum(a.utilization_pct or 0.0 for a in held),
-                external_memory_mib=None if held else device.memory_used_mib,
-                external_utilization_pct=None if held else device.utilization_pct,
+                external_memory_mib=None if held or stale else device.memory_used_mib,
+                external_utilization_pct=None if held or stale else device.utilization_pct,
                 exclusive=any(a.exclusive for a in held) or device.uuid in soft.foreign_devices,
                 jobs=tuple(a.job for a in held),
                 runs=tuple(
@@ -244,6 +245,8 @@ def status(turn: Turn) -> StatusReply:
             age_s=max(0, turn.stamp.mono_ms - sample.sampled_at_mono_ms) / 1000,
         )
         probe = {"state": sample.probe_state, "reason": sample.probe_reason}
+        if (stale := stale_sample(soft)) is not None:
+            probe = {"state": "unknown", "reason": stale}
     processes = soft.processes.processes if soft.processes is not None else ()
     return StatusReply(
         run_id=state.run_id,
@@ -293,6 +296,9 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
     )
     if not soft.launcher_ready:
         found.append("the launcher does not answer: nothing starts")
+    stale = stale_sample(soft)
+    if stale is not None:
+        found.append(f"{stale}: nothing that needs a device starts")
     silence = registry_silence(soft)
     if silence is not None:
         found.append(f"{silence}: nothing starts")

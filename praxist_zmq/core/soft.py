@@ -133,6 +133,10 @@ class SoftState:
         oldest = next(iter(self.registry_requests.values()), None)
         return 0 if oldest is None else self.now_ms - oldest.at_ms
 
+    def sample_age_ms(self) -> int | None:
+        """How old the newest sample is; None when there is none yet."""
+        return None if self.sample is None else self.now_ms - self.sample.sampled_at_mono_ms
+
     def count(self, name: str) -> None:
         """One more of something that status tells."""
         self.counters[name] = self.counters.get(name, 0) + 1

@@ -29,6 +29,7 @@ from praxist_zmq.protocol.policy import Profile, SchedulerPolicy
 from praxist_zmq.protocol.process import ProcessIdentity
 
 BOOT = "boot-1"
+SAMPLE_MS = 1_000
 RUN_KEY = "a" * 64
 
 
@@ -51,10 +52,12 @@ def policy(limit: int = 2, retries: int = 1) -> SchedulerPolicy:
     )
 
 
-def host_sample(devices: int, probe: str = "available") -> reports.HostSampled:
+def host_sample(
+    devices: int, probe: str = "available", sampled_at_mono_ms: int = 0
+) -> reports.HostSampled:
     """A sample with idle simulated devices."""
     return reports.HostSampled(
-        sampled_at_mono_ms=0,
+        sampled_at_mono_ms=sampled_at_mono_ms,
         cpu_pct=1.0,
         memory_pct=1.0,
         io_pct=0.0,
@@ -182,6 +185,7 @@ class World:
         self.published: list[Any] = []
         self.requests = 0
         self.broker_pid = 900
+        self.sampling = True
         self.broker = Broker()
         self.start_broker()
 
@@ -190,10 +194,14 @@ class World:
         self.now_ms += 1
         return Stamp(at_ms=1_700_000_000_000 + self.now_ms, mono_ms=self.now_ms)
 
+    def sample(self) -> reports.HostSampled:
+        """What the sampler tells now."""
+        return host_sample(self.devices, sampled_at_mono_ms=self.now_ms)
+
     def pass_time(self, milliseconds: int) -> None:
         """Nothing happens for so long; then the broker looks around."""
         self.now_ms += milliseconds
-        self.turn()
+        self.turn(*([self.sample()] if self.sampling else []))
 
     # -- the broker's life ----------------------------------------------------------------
 
@@ -222,7 +230,7 @@ class World:
             reopen=reopen,
         )
         self._commit(decision)
-        self.turn(RegistryConnected(), host_sample(self.devices))
+        self.turn(RegistryConnected(), self.sample())
         self.connect_launcher()
 
     def crash_broker(self) -> None:
@@ -326,6 +334,8 @@ class World:
     def settle(self) -> None:
         """Deliver until nothing waits."""
         for _ in range(10_000):
+            if self.sampling and (self.broker.soft.sample_age_ms() or 0) > SAMPLE_MS:
+                self.turn(self.sample())
             if not self.deliver():
                 return
         raise AssertionError("the world does not come to rest")
