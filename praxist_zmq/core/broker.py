@@ -148,6 +148,7 @@ class Broker:
     def settle(self, stamp: Stamp) -> Decision:
         """Once a turn: plan what waits, answer who waits, publish what happened."""
         turn = self._turn(stamp)
+        registry_side.register_again(turn)
         plan(turn)
         watching.answer_watchers(turn)
         registry_side.report_load(turn)
@@ -157,7 +158,11 @@ class Broker:
     def wake_at_ms(self) -> int | None:
         """The next publication, report of our load, or question that was denied before."""
         soft = self.soft
-        due = [registry_side.load_due_ms(self.state, soft), denial_due_ms(soft)]
+        due = [
+            registry_side.load_due_ms(self.state, soft),
+            denial_due_ms(soft),
+            soft.register_again_at_ms,
+        ]
         if soft.audience:
             pause = PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS
             due.append(soft.published_at_ms + pause)

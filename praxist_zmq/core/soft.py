@@ -102,6 +102,7 @@ class SoftState:
     registry_ready: bool = False
     registry_requests: dict[str, Asked] = field(default_factory=dict)
     registry_counter: int = 0
+    register_again_at_ms: int | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
     held_back: dict[str, Denial] = field(default_factory=dict)
     registry_denial: Denial | None = None

@@ -8,11 +8,13 @@ from typing import Any
 from praxist_zmq.core.admission import SILENCE_MAX_MS
 from praxist_zmq.core.claim import ProcessesProvedAbsent
 from praxist_zmq.core.claim_state import Watch
-from praxist_zmq.core.commands import RegistrySaid
+from praxist_zmq.core.commands import RegistryConnected, RegistrySaid
 from praxist_zmq.core.plan import DENIED_PAUSE_MS
-from praxist_zmq.protocol.claims import Denied, Reserve
+from praxist_zmq.protocol.claims import Denied, HostView, Registered, Reserve
 from praxist_zmq.protocol.requests import CancelJobs, ExplainJob, GetDevices, GetStatus, SubmitJob
 from tests.support.broker_world import RUN_KEY, World
+
+EMPTY = HostView(version=1, runs=(), allocations=())
 
 
 def submit(world: World, tag: str, profile: str | None = None) -> None:
@@ -139,4 +141,39 @@ def test_a_registry_that_hangs_is_the_reason_why_nothing_starts() -> None:
     assert "registry" in status.warnings[0]
     world.settle()  # it answers again
     assert world.broker.state.jobs["j-1"].state == "running"
+    assert world.ask(GetStatus()).health == "healthy"
+
+
+def test_what_the_registry_said_of_an_attempt_is_told_until_the_attempt_ends() -> None:
+    world = World()
+    submit(world, "t")
+    world.settle()
+    assert world.broker.state.attempts["j-1.1"].phase == "running"
+    world.turn(RegistryConnected())
+    world.to_registry.clear()
+    (request_id,) = world.broker.soft.registry_requests
+    world.turn(RegistrySaid(request_id, Registered(registry_epoch=1, view=EMPTY)))
+    for request_id, asked in list(world.broker.soft.registry_requests.items()):
+        if asked.what in ("reserve_again", "bind"):
+            world.turn(RegistrySaid(request_id, Denied(code="conflict", detail="taken")))
+    world.to_registry.clear()
+    assert "j-1.1" in world.ask(GetStatus()).warnings[0]
+    world.finish_one()
+    world.settle()
+    assert world.ask(GetStatus()).warnings == ()
+    assert not world.broker.soft.warnings
+
+
+def test_a_denied_registration_is_tried_again() -> None:
+    world = World()
+    (request_id, _) = world.to_registry.popleft()
+    denied = Denied(code="busy", detail="128 runs are registered; that is the limit")
+    world.turn(RegistrySaid(request_id, denied))
+    assert not world.to_registry
+    assert "128 runs" in " ".join(world.ask(GetStatus()).warnings)
+    due = world.broker.wake_at_ms()
+    assert due is not None
+    world.pass_time(due - world.now_ms)
+    world.settle()
+    assert world.broker.soft.registry_ready
     assert world.ask(GetStatus()).health == "healthy"
