@@ -13,6 +13,7 @@ from ..protocol import reports as rep
 from ..protocol.orders import (
     AbandonAttempt,
     AdoptAttempt,
+    Announce,
     ForgetAttempt,
     ReleaseAttempt,
     StopAttempt,
@@ -26,6 +27,7 @@ from .turn import Turn
 
 Outcome = Literal["exited", "exec_failed", "never_ran", "spawn_failed", "unknown"]
 
+ASK_LAUNCHER_MS = 1_000
 _EXIT_NOT_FOUND = 127
 _EXIT_NOT_EXECUTABLE = 126
 _ENOENT = 2
@@ -70,6 +72,7 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
     soft, state = turn.soft, turn.state
     soft.launcher_address = address
     soft.launcher_ready = True
+    soft.launcher_lost = None
     turn.order(Welcome(epoch=state.epoch))
     in_hand = set(report.attempts)
     for attempt in state.attempts.values():
@@ -80,6 +83,25 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
         job = state.jobs[attempt.job]
         if job.cancel_reason is not None:
             end(turn, attempt, job.cancel_grace_ms)
+
+
+def launcher_lost(turn: Turn, address: Any) -> None:
+    """An order did not reach the launcher. It is gone, or did not read for a while."""
+    soft = turn.soft
+    if address == soft.launcher_address:
+        soft.launcher_ready = False
+        soft.launcher_address = None
+        soft.launcher_lost = address
+        soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
+
+
+def ask_launcher(turn: Turn) -> None:
+    """Ask a launcher that was lost to introduce itself: one that kept its connection does not do
+    it by itself. One that is gone leaves another, which does."""
+    soft = turn.soft
+    if soft.launcher_lost is not None and turn.stamp.mono_ms >= soft.ask_launcher_at_ms:
+        soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
+        turn.send("launcher", Announce(), soft.launcher_lost)
 
 
 def _not_live(turn: Turn, report: Any) -> None:

@@ -131,7 +131,7 @@ class Broker:
         elif isinstance(command, RegistryLost):
             registry_side.lost(turn)
         elif isinstance(command, LauncherLost):
-            self._launcher_lost(command)
+            attempts.launcher_lost(turn, command.address)
         elif isinstance(command, HostSampled):
             self.soft.sample = command
         elif isinstance(command, ProcessesSeen):
@@ -148,6 +148,7 @@ class Broker:
     def settle(self, stamp: Stamp) -> Decision:
         """Once a turn: plan what waits, answer who waits, publish what happened."""
         turn = self._turn(stamp)
+        attempts.ask_launcher(turn)
         registry_side.register_again(turn)
         plan(turn)
         watching.answer_watchers(turn)
@@ -162,6 +163,7 @@ class Broker:
             registry_side.load_due_ms(self.state, soft),
             denial_due_ms(soft),
             soft.register_again_at_ms,
+            soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
         ]
         if soft.audience:
             pause = PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS
@@ -244,11 +246,6 @@ class Broker:
                 failure_signature=f"a record of it is unreadable: {reason}"[:320],
             )
         )
-
-    def _launcher_lost(self, command: LauncherLost) -> None:
-        if command.address == self.soft.launcher_address:
-            self.soft.launcher_ready = False
-            self.soft.launcher_address = None
 
     def _audience(self, command: AudienceChanged) -> None:
         """The first listener hears at once where the history stands, and so sees what it missed."""

@@ -98,6 +98,9 @@ class SoftState:
     )
     launcher_address: Any = None
     launcher_ready: bool = False
+    launcher_lost: Any = None
+    """Where an order did not arrive: it may have been full only, and is asked to say so."""
+    ask_launcher_at_ms: int = 0
     released: set[str] = field(default_factory=set)
     registry_ready: bool = False
     registry_requests: dict[str, Asked] = field(default_factory=dict)

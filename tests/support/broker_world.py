@@ -186,6 +186,7 @@ class World:
         self.requests = 0
         self.broker_pid = 900
         self.sampling = True
+        self.launcher_address = "launcher"
         self.broker = Broker()
         self.start_broker()
 
@@ -258,7 +259,7 @@ class World:
         """The launcher introduces itself and repeats what it has in hand."""
         names = tuple(sorted(self.launcher.in_hand))
         connected = reports.LauncherConnected(launcher=identity(901), attempts=names)
-        self.to_broker.append(LauncherSaid("launcher", connected))
+        self.to_broker.append(LauncherSaid(self.launcher_address, connected))
         for name in names:
             attempt = self.launcher.attempts.get(name)
             if attempt is not None:
@@ -294,7 +295,8 @@ class World:
             if send.to == "client":
                 self.replies.setdefault(send.request_id or "", []).append(send.message)
             elif send.to == "launcher":
-                self.to_launcher.append(send.message)
+                if send.address == self.launcher_address:
+                    self.to_launcher.append(send.message)
             elif send.to == "registry":
                 self.to_registry.append((send.request_id or "", send.message))
             else:
@@ -327,7 +329,10 @@ class World:
 
     def launcher_step(self) -> None:
         """The launcher obeys one order."""
-        if self.to_launcher:
+        if self.to_launcher and isinstance(self.to_launcher[0], orders.Announce):
+            self.to_launcher.popleft()
+            self.connect_launcher()
+        elif self.to_launcher:
             for report in self.launcher.obey(self.to_launcher.popleft()):
                 self.to_broker.append(LauncherSaid("launcher", report))
 
