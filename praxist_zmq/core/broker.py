@@ -149,6 +149,7 @@ class Broker:
         """Once a turn: plan what waits, answer who waits, publish what happened."""
         turn = self._turn(stamp)
         attempts.ask_launcher(turn)
+        attempts.tell_stuck(turn)
         registry_side.register_again(turn)
         plan(turn)
         watching.answer_watchers(turn)
@@ -162,6 +163,7 @@ class Broker:
         due = [
             registry_side.load_due_ms(self.state, soft),
             denial_due_ms(soft),
+            attempts.stuck_due_ms(soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
         ]

@@ -13,7 +13,7 @@ from typing import Any
 from ..protocol.claims import Envelope, HostView
 from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
-from ..protocol.reports import HostSampled, ProcessesSeen
+from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
 from .queue import Queue
 
@@ -102,6 +102,8 @@ class SoftState:
     """Where an order did not arrive: it may have been full only, and is asked to say so."""
     ask_launcher_at_ms: int = 0
     released: set[str] = field(default_factory=set)
+    stuck_told_at_ms: dict[str, int] = field(default_factory=dict)
+    stuck_untold: dict[str, AttemptUnkillable] = field(default_factory=dict)
     registry_ready: bool = False
     registry_requests: dict[str, Asked] = field(default_factory=dict)
     registry_counter: int = 0
