@@ -35,7 +35,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Asked:
+class Unanswered:
     """A request to the registry that is not answered yet."""
 
     what: str
@@ -105,7 +105,7 @@ class SoftState:
     stuck_told_at_ms: dict[str, int] = field(default_factory=dict)
     stuck_untold: dict[str, AttemptUnkillable] = field(default_factory=dict)
     registry_ready: bool = False
-    registry_requests: dict[str, Asked] = field(default_factory=dict)
+    registry_requests: dict[str, Unanswered] = field(default_factory=dict)
     registry_counter: int = 0
     register_again_at_ms: int | None = None
     plans: dict[str, Plan] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from ..protocol.views import JobView
 from .commands import ClientRequest
 from .decision import Decision, Send, Stamp
 from .evolve import apply
-from .soft import Asked, SoftState
+from .soft import SoftState, Unanswered
 from .state import BrokerState
 
 
@@ -94,7 +94,7 @@ class Turn:
         soft = self.soft
         soft.registry_counter += 1
         request_id = f"{self.state.epoch}.{soft.registry_counter}.{what}"
-        soft.registry_requests[request_id] = Asked(what, attempt, self.stamp.mono_ms)
+        soft.registry_requests[request_id] = Unanswered(what, attempt, self.stamp.mono_ms)
         self.send("registry", message, None, request_id)
         return request_id
 
