@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from ..protocol import requests as req
@@ -214,9 +217,9 @@ def events(turn: Turn, request: req.ReadEvents) -> EventsReply:
     job = select(turn.state, request.job).job if request.job is not None else None
     found = []
     history = turn.soft.history
-    for sequence, event in history:
-        if sequence <= request.after_sequence:
-            continue
+    # Most who ask have seen nearly all of it: what they know is not looked at again.
+    start = bisect_right(history, request.after_sequence, key=itemgetter(0))
+    for sequence, event in islice(history, start, None):
         if job is not None and subject(event)[0] != job:
             continue
         found.append(narrate.line(sequence, event))
