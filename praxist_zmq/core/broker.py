@@ -157,6 +157,12 @@ class Broker:
         self._publish(turn)
         return turn.decision
 
+    def end(self, stamp: Stamp) -> Decision:
+        """The last of all turns, in an orderly end."""
+        turn = self._turn(stamp)
+        registry_side.leave(turn)
+        return turn.decision
+
     def wake_at_ms(self) -> int | None:
         """The next publication, report of our load, or question that was denied before."""
         soft = self.soft

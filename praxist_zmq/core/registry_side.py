@@ -63,6 +63,14 @@ def lost(turn: Turn) -> None:
     turn.soft.warnings["registry"] = "the host's claim registry does not answer"
 
 
+def leave(turn: Turn) -> None:
+    """We end in order: the registry need not find out. What our attempts hold stays held."""
+    if turn.soft.registry_ready:
+        turn.claim(
+            claims.DeregisterRun(run_key=turn.soft.run_key, epoch=turn.state.epoch), "deregister"
+        )
+
+
 def _forget_requests(turn: Turn) -> None:
     soft = turn.soft
     soft.registry_ready = False

@@ -9,8 +9,9 @@ from praxist_zmq.core.admission import SILENCE_MAX_MS
 from praxist_zmq.core.claim import ProcessesProvedAbsent
 from praxist_zmq.core.claim_state import Watch
 from praxist_zmq.core.commands import RegistryConnected, RegistrySaid
+from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.plan import DENIED_PAUSE_MS
-from praxist_zmq.protocol.claims import Denied, HostView, Registered, Reserve
+from praxist_zmq.protocol.claims import Denied, DeregisterRun, HostView, Registered, Reserve
 from praxist_zmq.protocol.requests import CancelJobs, ExplainJob, GetDevices, GetStatus, SubmitJob
 from tests.support.broker_world import RUN_KEY, World
 
@@ -177,3 +178,19 @@ def test_a_denied_registration_is_tried_again() -> None:
     world.settle()
     assert world.broker.soft.registry_ready
     assert world.ask(GetStatus()).health == "healthy"
+
+
+def test_a_broker_that_ends_in_order_leaves_the_registry_and_its_attempts_stay() -> None:
+    world = World()
+    submit(world, "t", "gpu")
+    world.settle()
+    (send,) = world.broker.end(world.stamp()).outbox
+    assert isinstance(send.message, DeregisterRun)
+    world.to_registry.append((send.request_id or "", send.message))
+    world.registry_step()
+    assert RUN_KEY not in world.registry.state.runs
+    assert [row.attempt for row in world.registry.state.of_run(RUN_KEY)] == ["j-1.1"]
+
+
+def test_a_broker_that_is_not_registered_has_nothing_to_leave() -> None:
+    assert not World().broker.end(Stamp(at_ms=0, mono_ms=0)).outbox
