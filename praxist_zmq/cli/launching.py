@@ -148,8 +148,10 @@ class Launching(Submitting):
             },
             self.settings.timeout_s,
         )
-        if reply["results"][0]["outcome"] == "cancelled":
-            if int(job.get("attempts") or 0):
+        result = reply["results"][0]
+        if result["outcome"] == "cancelled":
+            # Not by the job as last seen: it may have run since, and been queued again.
+            if not result.get("frees_tag"):
                 help = ["its earlier attempts stand; to try again, add --retry-terminal"]
                 raise PraxistError("admission_timeout", f"{job['job']} was withdrawn", help)
             raise PraxistError(

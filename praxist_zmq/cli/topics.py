@@ -126,6 +126,7 @@ _BLOCKERS = (
     ("probe_unknown", "the accelerator driver does not answer; unknown is never zero"),
     ("probe_unavailable", "there is no accelerator driver"),
     ("recovery_pending", "the scheduler is still finding what it left running"),
+    ("registry_refused", "the host's claim registry granted it nothing; it is asked again"),
     ("queue_order", "others are ahead in the queue"),
     ("credentials_missing", "its credentials were lost in a restart"),
     ("admission_closed", "the run starts nothing more"),

@@ -16,7 +16,7 @@ from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
 from .placement import choose
 from .queue import Lane, lane_of
-from .soft import SoftState
+from .soft import Denial, SoftState
 from .state import BrokerState, Job
 
 COARSE = {
@@ -27,6 +27,8 @@ COARSE = {
     "probe_unavailable": "accelerator_unavailable",
 }
 """Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
+SILENCE_MAX_MS = 5_000
+"""An answer takes milliseconds. After this long the registry counts as hung."""
 NAMES_SHOWN = 5
 NAME_SHOWN = 64
 """A submitter chooses the names of variables, and a blocker's detail has a bound."""
@@ -60,6 +62,14 @@ def concurrency_limit(state: BrokerState) -> int:
     return state.policy.max_concurrent_experiments
 
 
+def registry_silence(soft: SoftState) -> str | None:
+    """In words, that the registry leaves a request unanswered for too long; else None."""
+    silent_ms = soft.registry_silence_ms()
+    if silent_ms < SILENCE_MAX_MS:
+        return None
+    return f"the host's claim registry has not answered for {silent_ms // 1000} s"
+
+
 def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of the run."""
     told: list[tuple[str, bool, str]] = []
@@ -78,7 +88,14 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
         if not ready
     ]
     text = f"waiting for the {' and the '.join(away)}" if away else "launcher and registry answer"
-    gate("recovery", not away, text, "recovery_pending")
+    silence = registry_silence(soft)
+    if silence is not None:
+        text = f"{text}; {silence}" if away else silence
+    gate("recovery", not away and silence is None, text, "recovery_pending")
+    denial = soft.registry_denial
+    if denial is not None:
+        code: BlockerCode = "host_limit" if denial.code == "busy" else "registry_refused"
+        gate("registry", False, f"the host's registry said: {denial.detail}", code)
     limit, used = concurrency_limit(state), occupied(state, soft)
     text = f"{used} of {limit} running"
     gate(
@@ -120,6 +137,12 @@ def credential_blocker(names: list[str]) -> Blocker:
     )
 
 
+def denial_blocker(denial: Denial) -> Blocker:
+    """The blocker of a job for which the registry committed no plan."""
+    detail = f"the host's registry said: {denial.detail}"
+    return Blocker(code="registry_refused", detail=detail)
+
+
 class BlockerTable:
     """The blockers of every waiting job at one moment, worked out once a lane."""
 
@@ -132,13 +155,17 @@ class BlockerTable:
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """Every blocker of one queued job; empty when it is being started."""
         if attempt_id(job.job, job.attempt_counter + 1) in self._soft.plans:
-            return ()
+            # Its registry was asked. The one gate that can hold it now is that nobody answers.
+            return tuple(b for b in self._run if b.code == "recovery_pending")
         lane = lane_of(job)
         found = self._lanes.get(lane)
         if found is None:
             profile = self._state.policy.profiles.get(job.profile)
             found = self._run + lane_gates(profile, self._state, self._soft).blockers
             self._lanes[lane] = found
+        denial = self._soft.held_back.get(job.job)
+        if denial is not None:
+            return (*self._run, denial_blocker(denial))
         if not found and self._soft.queue.head(lane) != job.job:
             return (Blocker(code="queue_order", detail="older jobs of its kind go first"),)
         return found

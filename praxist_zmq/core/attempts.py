@@ -13,6 +13,7 @@ from ..protocol import reports as rep
 from ..protocol.orders import (
     AbandonAttempt,
     AdoptAttempt,
+    Announce,
     ForgetAttempt,
     ReleaseAttempt,
     StopAttempt,
@@ -21,11 +22,14 @@ from ..protocol.orders import (
 from . import credentials, failure, registry_side
 from .commands import LauncherSaid
 from .retry import decide_retry
+from .soft import SoftState
 from .state import Attempt, Job
 from .turn import Turn
 
 Outcome = Literal["exited", "exec_failed", "never_ran", "spawn_failed", "unknown"]
 
+ASK_LAUNCHER_MS = 1_000
+STUCK_PAUSE_MS = 60_000
 _EXIT_NOT_FOUND = 127
 _EXIT_NOT_EXECUTABLE = 126
 _ENOENT = 2
@@ -54,15 +58,38 @@ def said(turn: Turn, command: LauncherSaid) -> None:
     elif isinstance(report, rep.SpawnFailed):
         detail = f"{report.stage}: {report.detail}"
         _ended(turn, attempt, "spawn_failed", None, detail, "", permanent=report.permanent)
-    elif isinstance(report, rep.AttemptUnkillable) and attempt.stuck_pids != report.pids:
+    elif isinstance(report, rep.AttemptUnkillable):
+        turn.soft.stuck_untold[attempt.attempt] = report
+        tell_stuck(turn)
+
+
+def tell_stuck(turn: Turn) -> None:
+    """Record what cannot be ended: when it becomes so, and after that what changed, but not more
+    often than `STUCK_PAUSE_MS`: a tree that forks on has other processes at every look."""
+    soft = turn.soft
+    for name, report in list(soft.stuck_untold.items()):
+        attempt = turn.state.attempts[name]
+        if attempt.stuck_pids and turn.stamp.mono_ms < _stuck_due_ms(soft, name):
+            continue
+        del soft.stuck_untold[name]
+        if attempt.stuck_pids == report.pids:
+            continue
+        soft.stuck_told_at_ms[name] = turn.stamp.mono_ms
         turn.record(
             ev.AttemptStuck(
-                at_ms=turn.stamp.at_ms,
-                attempt=attempt.attempt,
-                pids=report.pids,
-                detail=report.detail,
+                at_ms=turn.stamp.at_ms, attempt=name, pids=report.pids, detail=report.detail
             )
         )
+
+
+def stuck_due_ms(soft: SoftState) -> int | None:
+    """When `tell_stuck` has something to record."""
+    return min((_stuck_due_ms(soft, name) for name in soft.stuck_untold), default=None)
+
+
+def _stuck_due_ms(soft: SoftState, name: str) -> int:
+    told_at_ms = soft.stuck_told_at_ms.get(name)
+    return 0 if told_at_ms is None else told_at_ms + STUCK_PAUSE_MS
 
 
 def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
@@ -70,6 +97,7 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
     soft, state = turn.soft, turn.state
     soft.launcher_address = address
     soft.launcher_ready = True
+    soft.launcher_lost = None
     turn.order(Welcome(epoch=state.epoch))
     in_hand = set(report.attempts)
     for attempt in state.attempts.values():
@@ -80,6 +108,25 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
         job = state.jobs[attempt.job]
         if job.cancel_reason is not None:
             end(turn, attempt, job.cancel_grace_ms)
+
+
+def launcher_lost(turn: Turn, address: Any) -> None:
+    """An order did not reach the launcher. It is gone, or did not read for a while."""
+    soft = turn.soft
+    if address == soft.launcher_address:
+        soft.launcher_ready = False
+        soft.launcher_address = None
+        soft.launcher_lost = address
+        soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
+
+
+def ask_launcher(turn: Turn) -> None:
+    """Ask a launcher that was lost to introduce itself: one that kept its connection does not do
+    it by itself. One that is gone leaves another, which does."""
+    soft = turn.soft
+    if soft.launcher_lost is not None and turn.stamp.mono_ms >= soft.ask_launcher_at_ms:
+        soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
+        turn.send("launcher", Announce(), soft.launcher_lost)
 
 
 def _not_live(turn: Turn, report: Any) -> None:
@@ -170,6 +217,8 @@ def _ended(
         _decide_job(turn, job, attempt, at_ms, log_tail, permanent=permanent)
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
     turn.soft.released.discard(name)
+    turn.soft.stuck_untold.pop(name, None)
+    turn.soft.stuck_told_at_ms.pop(name, None)
     if job.work_class != "mature":
         turn.soft.active_non_mature -= 1
     registry_side.release(turn, name)

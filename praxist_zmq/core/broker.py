@@ -29,7 +29,7 @@ from .commands import (
 )
 from .decision import Decision, Stamp
 from .evolve import apply
-from .plan import plan, set_aside_without_credentials
+from .plan import denial_due_ms, plan, set_aside_without_credentials
 from .soft import SoftState
 from .state import BrokerState, Job
 from .submit import submit
@@ -131,7 +131,7 @@ class Broker:
         elif isinstance(command, RegistryLost):
             registry_side.lost(turn)
         elif isinstance(command, LauncherLost):
-            self._launcher_lost(command)
+            attempts.launcher_lost(turn, command.address)
         elif isinstance(command, HostSampled):
             self.soft.sample = command
         elif isinstance(command, ProcessesSeen):
@@ -148,20 +148,35 @@ class Broker:
     def settle(self, stamp: Stamp) -> Decision:
         """Once a turn: plan what waits, answer who waits, publish what happened."""
         turn = self._turn(stamp)
+        attempts.ask_launcher(turn)
+        attempts.tell_stuck(turn)
+        registry_side.register_again(turn)
         plan(turn)
         watching.answer_watchers(turn)
         registry_side.report_load(turn)
         self._publish(turn)
         return turn.decision
 
+    def end(self, stamp: Stamp) -> Decision:
+        """The last of all turns, in an orderly end."""
+        turn = self._turn(stamp)
+        registry_side.leave(turn)
+        return turn.decision
+
     def wake_at_ms(self) -> int | None:
-        """The next publication, or the next report of our load to the registry."""
+        """The next publication, report of our load, or question that was denied before."""
         soft = self.soft
-        load_due = registry_side.load_due_ms(self.state, soft)
-        if not soft.audience:
-            return load_due
-        due = soft.published_at_ms + (PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS)
-        return due if load_due is None else min(due, load_due)
+        due = [
+            registry_side.load_due_ms(self.state, soft),
+            denial_due_ms(soft),
+            attempts.stuck_due_ms(soft),
+            soft.register_again_at_ms,
+            soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
+        ]
+        if soft.audience:
+            pause = PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS
+            due.append(soft.published_at_ms + pause)
+        return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     @property
     def recorded(self) -> int:
@@ -239,11 +254,6 @@ class Broker:
                 failure_signature=f"a record of it is unreadable: {reason}"[:320],
             )
         )
-
-    def _launcher_lost(self, command: LauncherLost) -> None:
-        if command.address == self.soft.launcher_address:
-            self.soft.launcher_ready = False
-            self.soft.launcher_address = None
 
     def _audience(self, command: AudienceChanged) -> None:
         """The first listener hears at once where the history stands, and so sees what it missed."""

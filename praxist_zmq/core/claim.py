@@ -63,6 +63,8 @@ RUNS_MAX = 128
 ROWS_MAX = 4_096
 DEVICES_HELD_MAX = 8_192
 """Bounds that keep a host view within one frame."""
+_NOBODY = ""
+"""Stands for a change that no run asked for, so that all of them are told."""
 REQUESTS_REMEMBERED = 16_384
 """Granted request ids kept; a late copy is older than this many requests only after minutes."""
 
@@ -141,7 +143,7 @@ class ClaimMachine:
         decision = Decision()
         self._release_orphans(stamp, decision)
         changed, self._changed_runs = self._changed_runs, set()
-        # A run knows its own rows: it asked for them. Only what others did is news to it.
+        # A run knows what it asked for itself. Only what others did is news to it.
         readers = [address for key, address in self._addresses.items() if changed - {key}]
         if readers:
             view = self.state.view()
@@ -166,6 +168,8 @@ class ClaimMachine:
                 self._changed_runs.add(event.run_key)
             case ClaimReleased():
                 self._changed_runs.add(event.run_key)
+                if event.reason != "released":
+                    self._changed_runs.add(_NOBODY)
                 self._absent.discard((event.run_key, event.attempt))
                 self._disowned.discard((event.run_key, event.attempt))
 

@@ -42,13 +42,15 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
     if request.peer is not None and request.peer != job.peer:
         return refused("not_yours", f"{job.job} belongs to {job.peer}")
     if job.state == "queued":
+        never_ran = request.admission_timeout and job.attempts_used == 0
         if request.admission_timeout:
-            never_ran = job.attempts_used == 0
             detail = "not started in the time allowed"
             reject(turn, job, "admission_timeout", detail, frees_identity=never_ran)
         else:
             reject(turn, job, "cancelled", request.reason, frees_identity=False)
-        return CancelResult(job=job.job, outcome="cancelled", code=None, detail=request.reason)
+        return CancelResult(
+            job=job.job, outcome="cancelled", code=None, detail=request.reason, frees_tag=never_ran
+        )
     if job.state != "running":
         return refused("not_cancellable", f"{job.job} already ended as {job.state}")
     if request.admission_timeout:
@@ -62,6 +64,7 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
 def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool) -> None:
     """A queued job will not run; durable before anybody is told."""
     turn.soft.queue.remove(job.job)
+    turn.soft.held_back.pop(job.job, None)
     turn.soft.lacking_credentials.pop(job.job, None)
     turn.soft.vault.pop(job.job, None)
     # The registry may be about to commit its plan; the answer is then released at once.

@@ -16,6 +16,10 @@ from .state import BrokerState
 CPU_ENVELOPE = Envelope(device_uuids=(), exclusive=False, memory_mib=None, utilization_pct=None)
 
 
+SAMPLE_AGE_MAX_MS = 5_000
+"""Samples come once a second. An older one says what the devices were, not what they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Either an envelope, or why not."""
@@ -24,9 +28,17 @@ class Placement:
     blockers: tuple[Blocker, ...] = ()
 
 
+def stale_sample(soft: SoftState) -> str | None:
+    """In words, that the newest sample is too old to be believed; else None."""
+    age_ms = soft.sample_age_ms()
+    if age_ms is None or age_ms <= SAMPLE_AGE_MAX_MS:
+        return None
+    return f"the last sample is {age_ms // 1000} s old"
+
+
 def free_devices(state: BrokerState, soft: SoftState) -> list[str]:
-    """Devices that nobody holds, by index."""
-    if soft.sample is None:
+    """Devices that nobody holds, by index. None while what is known of them is too old."""
+    if soft.sample is None or stale_sample(soft) is not None:
         return []
     return [
         device.uuid
@@ -42,9 +54,9 @@ def choose(profile: Profile, state: BrokerState, soft: SoftState) -> Placement:
     """A placement for one attempt of `profile`, or every blocker with its numbers."""
     if profile.accelerator == "cpu":
         return Placement(CPU_ENVELOPE)
-    sample = soft.sample
-    if sample is None or sample.probe_state == "unknown":
-        reason = sample.probe_reason if sample is not None else "no sample yet"
+    sample, stale = soft.sample, stale_sample(soft)
+    if sample is None or stale is not None or sample.probe_state == "unknown":
+        reason = stale or (sample.probe_reason if sample is not None else "no sample yet")
         detail = f"the devices are not known: {reason or 'no reason given'}"
         return Placement(None, (Blocker(code="probe_unknown", detail=detail),))
     if sample.probe_state != "available":
@@ -81,6 +93,8 @@ def never_fits(profile: Profile, soft: SoftState) -> str | None:
     """Why `profile` can never run on this host, or None when it may or when that is unknown."""
     sample = soft.sample
     if profile.accelerator == "cpu" or sample is None or sample.probe_state == "unknown":
+        return None
+    if stale_sample(soft) is not None:
         return None
     if sample.probe_state != "available":
         return f"needs {profile.gpu_count} GPU; {sample.probe_reason or sample.probe_state}"

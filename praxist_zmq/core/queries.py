@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from ..protocol import requests as req
@@ -16,8 +19,8 @@ from ..protocol.replies import (
 )
 from ..protocol.views import DeviceView, HostLoad, ProcessView
 from . import narrate
-from .admission import concurrency_limit, lane_gates, run_gates
-from .placement import never_fits
+from .admission import concurrency_limit, lane_gates, registry_silence, run_gates
+from .placement import never_fits, stale_sample
 from .selectors import select
 from .state import Job
 from .turn import Refused, Turn, subject
@@ -35,7 +38,7 @@ def jobs(turn: Turn, request: req.ListJobs) -> JobsReply:
     viewer = Viewer(state, soft)
     wanted = frozenset(request.states)
     chosen: list[Job] = []
-    waiting = [state.jobs[name] for name in soft.queue.in_order()]
+    waiting = [state.jobs[name] for name in (*soft.held_back, *soft.queue.in_order())]
     known = {job.job for job in waiting}
     running = [state.jobs[attempt.job] for attempt in state.attempts.values()]
     chosen.extend(running)
@@ -101,6 +104,9 @@ def explain(turn: Turn, request: req.ExplainJob) -> Explanation:
     if view.blockers and view.blockers[0].code == "queue_order":
         detail = f"place {position} in the queue"
         gates = (*gates, Gate(name="queue order", state="blocked", detail=detail))
+    denial = turn.soft.held_back.get(job.job)
+    if denial is not None:
+        gates = (*gates, Gate(name="registry", state="blocked", detail=denial.detail))
     first = view.blockers[0].detail if view.blockers else "it is being started"
     return Explanation(
         job=view,
@@ -179,25 +185,27 @@ def devices(turn: Turn) -> DevicesReply:
             for uuid in row.envelope.device_uuids:
                 runs_on.setdefault(uuid, set()).add(names.get(row.run_key, row.run_key[:12]))
     views = []
+    stale = stale_sample(soft) is not None
     for device in sorted(soft.sample.devices, key=lambda d: d.index):
         held = [state.attempts[name] for name in sorted(state.device_holders.get(device.uuid, ()))]
+        ours = held or soft.foreign_devices.get(device.uuid) == soft.run_key
         views.append(
             DeviceView(
                 index=device.index,
                 uuid=device.uuid,
                 name=device.name,
-                state=device.state,
+                state="unknown" if stale else device.state,
                 memory_total_mib=device.memory_total_mib,
-                memory_used_mib=device.memory_used_mib,
-                utilization_pct=device.utilization_pct,
+                memory_used_mib=None if stale else device.memory_used_mib,
+                utilization_pct=None if stale else device.utilization_pct,
                 declared_memory_mib=sum(a.memory_mib or 0 for a in held),
                 declared_utilization_pct=sum(a.utilization_pct or 0.0 for a in held),
-                external_memory_mib=None if held else device.memory_used_mib,
-                external_utilization_pct=None if held else device.utilization_pct,
+                external_memory_mib=None if held or stale else device.memory_used_mib,
+                external_utilization_pct=None if held or stale else device.utilization_pct,
                 exclusive=any(a.exclusive for a in held) or device.uuid in soft.foreign_devices,
                 jobs=tuple(a.job for a in held),
                 runs=tuple(
-                    sorted(runs_on.get(device.uuid, set()) | ({state.run_id} if held else set()))
+                    sorted(runs_on.get(device.uuid, set()) | ({state.run_id} if ours else set()))
                 ),
             )
         )
@@ -209,9 +217,9 @@ def events(turn: Turn, request: req.ReadEvents) -> EventsReply:
     job = select(turn.state, request.job).job if request.job is not None else None
     found = []
     history = turn.soft.history
-    for sequence, event in history:
-        if sequence <= request.after_sequence:
-            continue
+    # Most who ask have seen nearly all of it: what they know is not looked at again.
+    start = bisect_right(history, request.after_sequence, key=itemgetter(0))
+    for sequence, event in islice(history, start, None):
         if job is not None and subject(event)[0] != job:
             continue
         found.append(narrate.line(sequence, event))
@@ -240,6 +248,8 @@ def status(turn: Turn) -> StatusReply:
             age_s=max(0, turn.stamp.mono_ms - sample.sampled_at_mono_ms) / 1000,
         )
         probe = {"state": sample.probe_state, "reason": sample.probe_reason}
+        if (stale := stale_sample(soft)) is not None:
+            probe = {"state": "unknown", "reason": stale}
     processes = soft.processes.processes if soft.processes is not None else ()
     return StatusReply(
         run_id=state.run_id,
@@ -289,6 +299,12 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
     )
     if not soft.launcher_ready:
         found.append("the launcher does not answer: nothing starts")
+    stale = stale_sample(soft)
+    if stale is not None:
+        found.append(f"{stale}: nothing that needs a device starts")
+    silence = registry_silence(soft)
+    if silence is not None:
+        found.append(f"{silence}: nothing starts")
     if soft.low_space:
         found.append("the ledger's disk is full: submissions are refused")
     if state.closed_reason is not None:
@@ -317,6 +333,9 @@ def _blocked(turn: Turn) -> dict[str, int]:
         view = viewer.job(state.jobs[head])
         word = view.queue_blocked_reason or "starting"
         found[word] = found.get(word, 0) + size
+    for name in soft.held_back:
+        word = viewer.job(state.jobs[name]).queue_blocked_reason or "starting"
+        found[word] = found.get(word, 0) + 1
     return found
 
 

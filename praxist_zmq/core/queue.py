@@ -17,6 +17,8 @@ CLASS_RANK = {"mature": 0, "ordinary": 1, "scout": 2}
 
 Lane = tuple[int, str]
 """(class rank, profile)."""
+Entry = tuple[int, int, str]
+"""(queue sequence, job number, job): a place in a lane."""
 
 
 def lane_of(job: Job) -> Lane:
@@ -26,10 +28,15 @@ def lane_of(job: Job) -> Lane:
 
 @dataclass(slots=True)
 class Queue:
-    """Waiting jobs that may be planned. Removal is lazy: a stale entry is dropped at the head."""
+    """Waiting jobs that may be planned.
 
-    lanes: dict[Lane, list[tuple[int, int, str]]] = field(default_factory=dict)
-    waiting: dict[str, Lane] = field(default_factory=dict)
+    Removal is lazy: a stale entry is dropped at the head, or serves again when its job is put back
+    in the same place, so a lane never holds more entries than places were given in it.
+    """
+
+    lanes: dict[Lane, list[Entry]] = field(default_factory=dict)
+    entries: dict[Lane, set[Entry]] = field(default_factory=dict)
+    waiting: dict[str, tuple[Lane, Entry]] = field(default_factory=dict)
     sizes: dict[Lane, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -37,33 +44,39 @@ class Queue:
 
     def put(self, job: Job) -> None:
         """Let a job wait. Putting it twice is the same as once."""
-        lane = lane_of(job)
-        if self.waiting.get(job.job) == lane:
+        lane, entry = lane_of(job), (job.queue_sequence, job.number, job.job)
+        if self.waiting.get(job.job) == (lane, entry):
             return
         self.remove(job.job)
-        self.waiting[job.job] = lane
+        self.waiting[job.job] = (lane, entry)
         self.sizes[lane] = self.sizes.get(lane, 0) + 1
-        heapq.heappush(self.lanes.setdefault(lane, []), (job.queue_sequence, job.number, job.job))
+        entries = self.entries.setdefault(lane, set())
+        if entry not in entries:
+            entries.add(entry)
+            heapq.heappush(self.lanes.setdefault(lane, []), entry)
 
     def remove(self, job: str) -> bool:
         """Take a job out, from any place. False when it did not wait."""
-        lane = self.waiting.pop(job, None)
-        if lane is None:
+        place = self.waiting.pop(job, None)
+        if place is None:
             return False
+        lane = place[0]
         self.sizes[lane] -= 1
         if not self.sizes[lane]:
             del self.sizes[lane]
             del self.lanes[lane]
+            del self.entries[lane]
         return True
 
     def head(self, lane: Lane) -> str | None:
         """The job that has waited longest in a lane."""
         heap = self.lanes.get(lane)
         while heap:
-            job = heap[0][2]
-            if self.waiting.get(job) == lane:
-                return job
+            entry = heap[0]
+            if self.waiting.get(entry[2]) == (lane, entry):
+                return entry[2]
             heapq.heappop(heap)
+            self.entries[lane].discard(entry)
         return None
 
     def heads(self, non_mature_first: bool = False) -> list[tuple[Lane, str]]:
@@ -86,14 +99,6 @@ class Queue:
 
     def in_order(self) -> Iterator[str]:
         """Every waiting job in queue order. Costs as much as there are jobs."""
-        entries = [
-            (lane[0], sequence, job)
-            for lane, heap in self.lanes.items()
-            for sequence, _, job in heap
-            if self.waiting.get(job) == lane
-        ]
-        seen: set[str] = set()
-        for _, _, job in sorted(entries):
-            if job not in seen:
-                seen.add(job)
-                yield job
+        places = sorted((lane[0], entry) for lane, entry in self.waiting.values())
+        for _, (_, _, job) in places:
+            yield job

@@ -14,11 +14,14 @@ from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, Spaw
 from . import credentials
 from .admission import concurrency_limit
 from .commands import RegistrySaid
+from .plan import denied as plan_denied
 from .plan import drop_plan
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .turn import Turn
 
+REGISTER_PAUSE_MS = 2_000
+"""Before a registration that was denied is tried again."""
 LOAD_PAUSE_MS = 250
 """Between reports of our counts: they are for display, and each costs two turns here and one of
 the registry's."""
@@ -28,6 +31,7 @@ def connected(turn: Turn) -> None:
     """The link is up: register, and forget what was asked over the old one."""
     soft, state = turn.soft, turn.state
     _forget_requests(turn)
+    soft.register_again_at_ms = None
     if soft.broker is None:
         return
     run = claims.RunRow(
@@ -45,10 +49,26 @@ def connected(turn: Turn) -> None:
     turn.claim(claims.RegisterRun(run=run, attempts=tuple(sorted(state.attempts))), "register")
 
 
+def register_again(turn: Turn) -> None:
+    """Try a registration again that was denied, when its pause is over."""
+    due = turn.soft.register_again_at_ms
+    if due is not None and turn.stamp.mono_ms >= due:
+        connected(turn)
+
+
 def lost(turn: Turn) -> None:
     """The link is down: nothing new is planned until the run is registered again."""
     _forget_requests(turn)
+    turn.soft.register_again_at_ms = None
     turn.soft.warnings["registry"] = "the host's claim registry does not answer"
+
+
+def leave(turn: Turn) -> None:
+    """We end in order: the registry need not find out. What our attempts hold stays held."""
+    if turn.soft.registry_ready:
+        turn.claim(
+            claims.DeregisterRun(run_key=turn.soft.run_key, epoch=turn.state.epoch), "deregister"
+        )
 
 
 def _forget_requests(turn: Turn) -> None:
@@ -61,25 +81,27 @@ def _forget_requests(turn: Turn) -> None:
 
 def said(turn: Turn, command: RegistrySaid) -> None:
     """An answer, or a pushed view."""
-    reply = command.reply
+    soft, reply = turn.soft, command.reply
     if isinstance(reply, claims.HostView):
         _take_view(turn, reply)
         return
     if command.request_id is None:
         return
-    asked = turn.soft.registry_requests.pop(command.request_id, None)
+    asked = soft.registry_requests.pop(command.request_id, None)
     if asked is None:
-        turn.soft.count("registry_late_answers")
+        soft.count("registry_late_answers")
         return
-    what, attempt = asked
+    what, attempt = asked.what, asked.attempt
     if isinstance(reply, claims.Denied):
         _denied(turn, what, attempt, reply)
     elif isinstance(reply, claims.Registered):
         _registered(turn, reply)
     elif what == "reserve":
         _reserved(turn, attempt)
-    elif what == "bind":
-        _bound(turn, attempt)
+    elif what in ("reserve_again", "bind"):
+        soft.warnings.pop(_warning(attempt), None)
+        if what == "bind":
+            _bound(turn, attempt)
 
 
 def _take_view(turn: Turn, view: claims.HostView) -> None:
@@ -87,12 +109,23 @@ def _take_view(turn: Turn, view: claims.HostView) -> None:
     if soft.host_view is not None and view.version < soft.host_view.version:
         return
     soft.host_view = view
+    asked = {(request.what, request.attempt) for request in soft.registry_requests.values()}
     soft.foreign_devices = {
         uuid: row.run_key
         for row in view.allocations
-        if row.run_key != soft.run_key
+        if row.run_key != soft.run_key or _is_stray(turn, row, asked)
         for uuid in row.envelope.device_uuids
     }
+
+
+def _is_stray(turn: Turn, row: claims.AllocationRow, asked: set[tuple[str, str]]) -> bool:
+    """Whether a row of our run is none of ours: an experiment of a run directory that was here
+    before still runs. Ours are those that hold here, and those that an answer to come will end.
+    """
+    if row.attempt in turn.state.attempts:
+        return False
+    whats = ("release",) if row.bound is not None else ("reserve", "release")
+    return not any((what, row.attempt) in asked for what in whats)
 
 
 def _registered(turn: Turn, reply: claims.Registered) -> None:
@@ -101,7 +134,9 @@ def _registered(turn: Turn, reply: claims.Registered) -> None:
     soft.host_view = None
     _take_view(turn, reply.view)
     soft.registry_ready = True
-    soft.warnings.pop("registry", None)
+    soft.registry_denial = None
+    for name in ("registry", _warning("register")):
+        soft.warnings.pop(name, None)
     rows = {row.attempt: row for row in reply.view.allocations if row.run_key == soft.run_key}
     for attempt in state.attempts.values():
         row = rows.get(attempt.attempt)
@@ -139,7 +174,7 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
     if reply.view is not None:
         _take_view(turn, reply.view)
     if what == "reserve":
-        drop_plan(turn, attempt, put_back=True)
+        plan_denied(turn, attempt, reply.code, reply.detail)
     if reply.code == "unknown_run":
         connected(turn)
         return
@@ -152,8 +187,16 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
     ):
         # Another run holds its devices now. Nothing of it has run: it waits again.
         turn.order(AbandonAttempt(attempt=attempt))
-    elif what in ("reserve_again", "bind", "register"):
-        soft.warnings[f"registry {attempt or what}"] = f"the registry said: {reply.detail}"
+    elif what == "register":
+        soft.register_again_at_ms = turn.stamp.mono_ms + REGISTER_PAUSE_MS
+        soft.warnings[_warning(what)] = f"the registry said: {reply.detail}"
+    elif what in ("reserve_again", "bind") and lost_hold is not None:
+        soft.warnings[_warning(attempt)] = f"the registry said of {attempt}: {reply.detail}"
+
+
+def _warning(subject: str) -> str:
+    """The name of what the registry said of an attempt, or of our registration."""
+    return f"registry {subject}"
 
 
 def _reserved(turn: Turn, attempt: str) -> None:
@@ -242,6 +285,7 @@ def release(turn: Turn, attempt: str) -> None:
     """The attempt's tree is gone, or it never came to be. Sent also before the run is registered:
     it then follows the registration, which may still have listed the attempt. A lost one is made
     good by the next registration."""
+    turn.soft.warnings.pop(_warning(attempt), None)
     turn.claim(
         claims.Release(run_key=turn.soft.run_key, epoch=turn.state.epoch, attempt=attempt),
         "release",

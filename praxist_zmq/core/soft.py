@@ -13,7 +13,7 @@ from typing import Any
 from ..protocol.claims import Envelope, HostView
 from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
-from ..protocol.reports import HostSampled, ProcessesSeen
+from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
 from .queue import Queue
 
@@ -30,6 +30,32 @@ class Plan:
     attempt: str
     envelope: Envelope
     request_id: str
+    view_version: int
+    """Of the host view that it was made with."""
+
+
+@dataclass(slots=True)
+class Unanswered:
+    """A request to the registry that is not answered yet."""
+
+    what: str
+    attempt: str
+    at_ms: int
+
+
+@dataclass(slots=True)
+class Denial:
+    """Why the registry granted no plan. It is asked again when that may have changed."""
+
+    code: str
+    detail: str
+    view_version: int
+    until_ms: int
+
+    def holds(self, soft: SoftState) -> bool:
+        """Whether asking again now would bring the same answer."""
+        version = soft.host_view.version if soft.host_view is not None else 0
+        return version == self.view_version and soft.now_ms < self.until_ms
 
 
 @dataclass(slots=True)
@@ -57,6 +83,8 @@ class PreparedEnvironment:
 class SoftState:
     """All of it."""
 
+    now_ms: int = 0
+    """CLOCK_BOOTTIME of this turn, milliseconds."""
     run_dir: str = ""
     run_key: str = ""
     user: str = ""
@@ -70,11 +98,19 @@ class SoftState:
     )
     launcher_address: Any = None
     launcher_ready: bool = False
+    launcher_lost: Any = None
+    """Where an order did not arrive: it may have been full only, and is asked to say so."""
+    ask_launcher_at_ms: int = 0
     released: set[str] = field(default_factory=set)
+    stuck_told_at_ms: dict[str, int] = field(default_factory=dict)
+    stuck_untold: dict[str, AttemptUnkillable] = field(default_factory=dict)
     registry_ready: bool = False
-    registry_requests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    registry_requests: dict[str, Unanswered] = field(default_factory=dict)
     registry_counter: int = 0
+    register_again_at_ms: int | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
+    held_back: dict[str, Denial] = field(default_factory=dict)
+    registry_denial: Denial | None = None
     planned_devices: dict[str, str] = field(default_factory=dict)
     host_view: HostView | None = None
     foreign_devices: dict[str, str] = field(default_factory=dict)
@@ -97,6 +133,15 @@ class SoftState:
     counters: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
+
+    def registry_silence_ms(self) -> int:
+        """How long the oldest unanswered request to the registry has waited; 0 when none does."""
+        oldest = next(iter(self.registry_requests.values()), None)
+        return 0 if oldest is None else self.now_ms - oldest.at_ms
+
+    def sample_age_ms(self) -> int | None:
+        """How old the newest sample is; None when there is none yet."""
+        return None if self.sample is None else self.now_ms - self.sample.sampled_at_mono_ms
 
     def count(self, name: str) -> None:
         """One more of something that status tells."""

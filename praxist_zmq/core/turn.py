@@ -19,7 +19,7 @@ from ..protocol.views import JobView
 from .commands import ClientRequest
 from .decision import Decision, Send, Stamp
 from .evolve import apply
-from .soft import SoftState
+from .soft import SoftState, Unanswered
 from .state import BrokerState
 
 
@@ -64,6 +64,9 @@ class Turn:
     stamp: Stamp
     decision: Decision = field(default_factory=Decision)
 
+    def __post_init__(self) -> None:
+        self.soft.now_ms = self.stamp.mono_ms
+
     def record(self, event: BaseModel) -> int:
         """Make an event: applied now, durable before anything of this turn is sent."""
         sequence = self.state.last_sequence + 1
@@ -91,7 +94,7 @@ class Turn:
         soft = self.soft
         soft.registry_counter += 1
         request_id = f"{self.state.epoch}.{soft.registry_counter}.{what}"
-        soft.registry_requests[request_id] = (what, attempt)
+        soft.registry_requests[request_id] = Unanswered(what, attempt, self.stamp.mono_ms)
         self.send("registry", message, None, request_id)
         return request_id
 

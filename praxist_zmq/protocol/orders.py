@@ -22,6 +22,12 @@ class Welcome(Frozen):
     epoch: int = Field(description="The broker's epoch")
 
 
+class Announce(Frozen):
+    """An order was lost on the way: introduce yourself as on a new connection."""
+
+    kind: Literal["announce"] = "announce"
+
+
 class SpawnAttempt(Frozen):
     """Prepare an attempt up to its barrier. Nothing of the evaluator runs yet."""
 
@@ -72,6 +78,7 @@ class ForgetAttempt(Frozen):
 
 Order = Annotated[
     Welcome
+    | Announce
     | SpawnAttempt
     | ReleaseAttempt
     | AbandonAttempt

@@ -148,6 +148,9 @@ class CancelResult(Frozen):
     outcome: Literal["cancelled", "ending", "refused"] = Field(description="Outcome")
     code: str | None = Field(description="Row of the error table when refused")
     detail: str = Field(description="In words")
+    frees_tag: bool = Field(
+        default=False, description="Nothing ran, and the tag may be used for other science"
+    )
 
 
 class CancelledJobs(Frozen):

@@ -125,7 +125,8 @@ class CancelJobs(Frozen):
     reason: Reason = Field(default="cancelled", description="Kept with the job and shown")
     running: bool = Field(default=False, description="Also end running ones: TERM, grace, KILL")
     admission_timeout: bool = Field(
-        default=False, description="Withdraw only if still queued and never run; frees the tag"
+        default=False,
+        description="Withdraw only if still queued; frees the tag if nothing of it ever ran",
     )
 
 

@@ -39,6 +39,7 @@ BlockerCode = Literal[
     "probe_unknown",
     "probe_unavailable",
     "recovery_pending",
+    "registry_refused",
     "queue_order",
     "credentials_missing",
     "admission_closed",

@@ -65,6 +65,7 @@ STATUS_BUSY_MS = 1_000
 STATUS_IDLE_MS = 5_000
 MAINTENANCE_MS = 1_000
 LOCK_PATIENCE_MS = 10_000
+LEAVE_PATIENCE_MS = 500
 LOCK_PAUSE_MS = 20
 PROFILES_TOLD = 6
 
@@ -293,11 +294,31 @@ class BrokerShell:
             body = timestamp(self._clock.wall_ms()).encode() + b"\n"
             write_atomically(self._config.run.shutdown_fence, body, 0o644)
 
+    def _leave_registry(self) -> None:
+        """Tell the registry that we end, and give it a moment to say that it has heard.
+
+        Nothing depends on the answer: a registry that did not hear sees that we are gone.
+        """
+        decision = self._broker.end(self.stamp())
+        self.step.finish(decision.events, decision.outbox)
+        wanted = {send.request_id for send in decision.outbox}
+        poller = Poller()
+        poller.register(self.registry)
+        deadline_ms = self._clock.mono_ms() + LEAVE_PATIENCE_MS
+        while wanted and self.registry.connected:
+            left_ms = deadline_ms - self._clock.mono_ms()
+            if left_ms <= 0:
+                return
+            poller.wait(left_ms)
+            answers = self._registry_commands()
+            wanted -= {said.request_id for said in answers if isinstance(said, RegistrySaid)}
+
     def close(self) -> None:
         """Last words, then the sockets."""
         self.step.flush()
         self._write_status(self.stamp(), last=True)
         self.remove_endpoint()
+        self._leave_registry()
         self.registry.close()
         self.samples.close()
         self.link.close()

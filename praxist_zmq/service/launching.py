@@ -208,6 +208,9 @@ class Launcher:
             return
         if isinstance(order, orders.Welcome):
             return
+        if isinstance(order, orders.Announce):
+            self._announce()
+            return
         attempts = self._attempts
         handle = attempts.handles.get(order.attempt)
         if isinstance(order, orders.SpawnAttempt):

@@ -6,7 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from praxist_zmq.host.paths import RunSockets
+from praxist_zmq.host.paths import HostPaths, RunSockets
+from praxist_zmq.ledger.reading import LedgerReader
+from praxist_zmq.protocol.claims import RunDeregistered
+from praxist_zmq.protocol.codec import decode_claim_event
 from tests.support.run import SERVICES, Run
 from tests.support.run_fixtures import MakeRun
 from tests.support.wait import wait_until
@@ -91,3 +94,13 @@ def test_a_directory_of_sockets_with_a_strangers_file_stays(run: Run) -> None:
     run.down()
     assert os.listdir(directory) == ["note"]
     subprocess.run(["rm", "-r", str(directory)], check=True)
+
+
+def test_a_run_that_is_stopped_in_order_leaves_the_host_s_registry(make_run: MakeRun) -> None:
+    run = make_run()
+    run.up()
+    run.down()
+    ledger = LedgerReader(HostPaths(run.host_dir).ledger)
+    events = [decode_claim_event(payload) for _, payload in ledger.records()]
+    ends = [event.reason for event in events if isinstance(event, RunDeregistered)]
+    assert ends == ["ended"]

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.broker import Broker
 from praxist_zmq.core.invariants import check_history, check_state
+from praxist_zmq.core.plan import DENIED_PAUSE_MS
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.replies import Refusal, Submitted
 from praxist_zmq.protocol.requests import CancelJobs, StopRun, SubmitJob
@@ -137,6 +138,9 @@ class BrokerMachine(RuleBasedStateMachine):
         world.connect_launcher()
         for _ in range(200):
             world.settle()
+            if world.broker.soft.held_back:
+                world.pass_time(DENIED_PAUSE_MS)
+                world.settle()
             if not world.finish_one(0):
                 break
         world.settle()

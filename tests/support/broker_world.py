@@ -29,6 +29,8 @@ from praxist_zmq.protocol.policy import Profile, SchedulerPolicy
 from praxist_zmq.protocol.process import ProcessIdentity
 
 BOOT = "boot-1"
+SAMPLE_MS = 1_000
+RUN_KEY = "a" * 64
 
 
 def identity(pid: int) -> ProcessIdentity:
@@ -50,10 +52,12 @@ def policy(limit: int = 2, retries: int = 1) -> SchedulerPolicy:
     )
 
 
-def host_sample(devices: int, probe: str = "available") -> reports.HostSampled:
+def host_sample(
+    devices: int, probe: str = "available", sampled_at_mono_ms: int = 0
+) -> reports.HostSampled:
     """A sample with idle simulated devices."""
     return reports.HostSampled(
-        sampled_at_mono_ms=0,
+        sampled_at_mono_ms=sampled_at_mono_ms,
         cpu_pct=1.0,
         memory_pct=1.0,
         io_pct=0.0,
@@ -180,6 +184,9 @@ class World:
         self.replies: dict[str, list[Any]] = {}
         self.published: list[Any] = []
         self.requests = 0
+        self.broker_pid = 900
+        self.sampling = True
+        self.launcher_address = "launcher"
         self.broker = Broker()
         self.start_broker()
 
@@ -188,16 +195,26 @@ class World:
         self.now_ms += 1
         return Stamp(at_ms=1_700_000_000_000 + self.now_ms, mono_ms=self.now_ms)
 
+    def sample(self) -> reports.HostSampled:
+        """What the sampler tells now."""
+        return host_sample(self.devices, sampled_at_mono_ms=self.now_ms)
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Nothing happens for so long; then the broker looks around."""
+        self.now_ms += milliseconds
+        self.turn(*([self.sample()] if self.sampling else []))
+
     # -- the broker's life ----------------------------------------------------------------
 
     def start_broker(self, *, reopen: bool = True) -> None:
         """Replay the disk into a new broker and connect everything. `reopen`: as after `up`."""
         state = broker_snapshot.load(self.snapshot) if self.snapshot else BrokerState()
+        self.broker_pid += 1
         soft = SoftState(
             run_dir="/run/dir",
-            run_key="a" * 64,
+            run_key=RUN_KEY,
             user="tester",
-            broker=identity(900),
+            broker=identity(self.broker_pid),
             credentials_key=b"key",
         )
         self.broker = Broker(state, soft)
@@ -214,13 +231,22 @@ class World:
             reopen=reopen,
         )
         self._commit(decision)
-        self.turn(RegistryConnected(), host_sample(self.devices))
+        self.turn(RegistryConnected(), self.sample())
         self.connect_launcher()
 
     def crash_broker(self) -> None:
         """SIGKILL: what was sent but not handled by others stays, what was in memory is gone."""
         self.to_broker.clear()
         self.start_broker(reopen=False)
+
+    def lose_run_directory(self) -> None:
+        """It is deleted and made again, while what the run started goes on."""
+        self.disk.clear()
+        self.snapshot = None
+        for queue in (self.to_broker, self.to_launcher, self.to_registry):
+            queue.clear()
+        self.launcher = FakeLauncher(next_pid=5_000)
+        self.start_broker()
 
     def crash_launcher(self) -> None:
         """SIGKILL of the launcher and its replacement."""
@@ -233,7 +259,7 @@ class World:
         """The launcher introduces itself and repeats what it has in hand."""
         names = tuple(sorted(self.launcher.in_hand))
         connected = reports.LauncherConnected(launcher=identity(901), attempts=names)
-        self.to_broker.append(LauncherSaid("launcher", connected))
+        self.to_broker.append(LauncherSaid(self.launcher_address, connected))
         for name in names:
             attempt = self.launcher.attempts.get(name)
             if attempt is not None:
@@ -269,7 +295,8 @@ class World:
             if send.to == "client":
                 self.replies.setdefault(send.request_id or "", []).append(send.message)
             elif send.to == "launcher":
-                self.to_launcher.append(send.message)
+                if send.address == self.launcher_address:
+                    self.to_launcher.append(send.message)
             elif send.to == "registry":
                 self.to_registry.append((send.request_id or "", send.message))
             else:
@@ -292,20 +319,28 @@ class World:
         if not self.to_registry:
             return
         request_id, request = self.to_registry.popleft()
+        self.registry_turn(ClaimCommand("broker", request_id, request, 0, 900))
+
+    def registry_turn(self, command: Any) -> None:
+        """One turn of the registry: a request or a fact."""
         stamp = self.stamp()
-        command = ClaimCommand("broker", request_id, request, 0, 900)
         outbox = self.registry.decide(command, stamp).outbox + self.registry.settle(stamp).outbox
         self.to_broker.extend(RegistrySaid(send.request_id, send.message) for send in outbox)
 
     def launcher_step(self) -> None:
         """The launcher obeys one order."""
-        if self.to_launcher:
+        if self.to_launcher and isinstance(self.to_launcher[0], orders.Announce):
+            self.to_launcher.popleft()
+            self.connect_launcher()
+        elif self.to_launcher:
             for report in self.launcher.obey(self.to_launcher.popleft()):
                 self.to_broker.append(LauncherSaid("launcher", report))
 
     def settle(self) -> None:
         """Deliver until nothing waits."""
         for _ in range(10_000):
+            if self.sampling and (self.broker.soft.sample_age_ms() or 0) > SAMPLE_MS:
+                self.turn(self.sample())
             if not self.deliver():
                 return
         raise AssertionError("the world does not come to rest")

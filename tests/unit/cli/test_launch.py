@@ -230,15 +230,22 @@ def test_admission_timeout_withdraws_what_never_started(
     scheduler: FakeScheduler, call: Call
 ) -> None:
     scheduler.answers["submit_job"] = submitted(view())
-    result = {"job": "j-1", "outcome": "cancelled", "code": None, "detail": "withdrawn"}
+    result: dict[str, object] = {
+        "job": "j-1", "outcome": "cancelled", "code": None, "detail": "", "frees_tag": True,
+    }  # fmt: skip
     scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [result]}
     scheduler.tell(view())
     for option in ("--admission-timeout", "--wait-timeout"):
         outcome = call("--json", "launch", option, "0.1", *LAUNCH[1:])
         assert outcome.exit_code == 75
         assert outcome.document["error"]["code"] == "admission_timeout"
+        assert outcome.document["error"]["detail"].endswith("nothing ran, the tag is free")
         assert outcome.document["retryable"] is True
     assert scheduler.requests[-1]["admission_timeout"] is True
+    result["frees_tag"] = False  # it ran meanwhile, and was queued again
+    outcome = call("launch", "--admission-timeout", "0.1", *LAUNCH[1:])
+    assert "tag is free" not in outcome.err
+    assert "--retry-terminal" in outcome.err
 
 
 def test_admission_timeout_that_comes_too_late_waits_on(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from praxist_zmq.core.attempts import ASK_LAUNCHER_MS, STUCK_PAUSE_MS
+from praxist_zmq.core.commands import LauncherLost, LauncherSaid
 from praxist_zmq.protocol import orders
+from praxist_zmq.protocol.codec import decode_event
+from praxist_zmq.protocol.events import AttemptStuck
+from praxist_zmq.protocol.reports import AttemptEnded, AttemptUnkillable
 from praxist_zmq.protocol.requests import CancelJobs, SubmitJob
 from tests.support.broker_world import World
 
@@ -25,3 +30,58 @@ def test_a_cancel_before_the_launcher_told_that_it_runs_ends_it_all_the_same() -
     assert orders.StopAttempt in sent
     assert world.broker.state.jobs["j-1"].state == "failed"
     assert not world.broker.state.attempts
+
+
+def test_a_launcher_that_lost_an_order_but_no_connection_is_asked_to_introduce_itself() -> None:
+    world = World()
+    world.settle()
+    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    while not world.to_launcher:
+        assert world.deliver()
+    world.to_launcher.clear()  # the link was full
+    world.turn(LauncherLost("launcher"))
+    assert not world.broker.soft.launcher_ready
+    world.settle()
+    assert (world.broker.wake_at_ms() or 0) <= world.now_ms + ASK_LAUNCHER_MS
+    world.pass_time(ASK_LAUNCHER_MS)
+    world.settle()
+    assert world.broker.soft.launcher_ready
+    assert world.broker.state.jobs["j-1"].state == "running"
+    assert world.broker.state.attempts["j-1.2"].phase == "running"
+
+
+def test_a_launcher_that_is_gone_is_asked_in_vain_until_the_next_one_is_there() -> None:
+    world = World()
+    world.settle()
+    world.turn(LauncherLost("launcher"))
+    world.launcher_address = "another"
+    for _ in range(3):
+        world.pass_time(ASK_LAUNCHER_MS)
+        world.turn(LauncherLost("launcher"))
+        world.settle()
+        assert not world.broker.soft.launcher_ready
+    world.connect_launcher()
+    world.settle()
+    assert world.broker.soft.launcher_ready
+    world.pass_time(ASK_LAUNCHER_MS)
+    assert not world.to_launcher
+
+
+def test_a_tree_that_forks_on_is_told_once_a_minute() -> None:
+    world = World()
+    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    world.settle()
+    for pid in range(10, 15):
+        report = AttemptUnkillable(attempt="j-1.1", pids=(pid,), detail="still there")
+        world.turn(LauncherSaid("launcher", report))
+        world.pass_time(1_000)
+    told = [event for body in world.disk if isinstance(event := decode_event(body), AttemptStuck)]
+    assert [event.pids for event in told] == [(10,)]
+    due = world.broker.wake_at_ms()
+    assert due is not None
+    assert due <= world.now_ms + STUCK_PAUSE_MS
+    world.pass_time(STUCK_PAUSE_MS)
+    assert world.broker.state.attempts["j-1.1"].stuck_pids == (14,), "the last word is kept"
+    world.turn(LauncherSaid("launcher", AttemptEnded(attempt="j-1.1", outcome="exited")))
+    assert not world.broker.state.attempts
+    world.settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from praxist_zmq.protocol.requests import StopRun, SubmitJob
+from praxist_zmq.protocol.requests import CancelJobs, HoldAdmission, StopRun, SubmitJob
 from tests.support.broker_world import World
 
 
@@ -30,3 +30,20 @@ def test_up_opens_a_stopped_run_again() -> None:
     world.start_broker(reopen=True)
     assert world.broker.state.closed_reason is None
     assert not world.broker.stopped
+
+
+def test_a_withdrawn_job_frees_its_tag_only_if_nothing_of_it_ran() -> None:
+    world = World(limit=1)
+    for tag in ("ran", "waits"):
+        world.ask(SubmitJob(peer="p", tag=tag, command=("true",), cwd="/", environment={}))
+    world.settle()
+    world.finish_one(75)
+    world.ask(HoldAdmission())
+    world.settle()
+    jobs = world.broker.state.jobs
+    assert [job.state for job in jobs.values()] == ["queued", "queued"]
+    request = CancelJobs(jobs=("j-1", "j-2"), admission_timeout=True)
+    ran, waits = world.ask(request).results
+    assert (ran.outcome, ran.frees_tag) == ("cancelled", False)
+    assert (waits.outcome, waits.frees_tag) == ("cancelled", True)
+    assert world.broker.state.tags.get("ran") == "j-1"

@@ -167,3 +167,21 @@ def test_an_illegal_event_raises_and_changes_nothing() -> None:
     with pytest.raises(IllegalTransition):
         apply(ev.AdmissionClosed(at_ms=0, reason="x"), state, 2)
     assert state == BrokerState()
+
+
+def test_a_job_that_is_put_back_keeps_its_place_and_takes_no_second_one() -> None:
+    queue, first, second = Queue(), job(1), job(2)
+    for _ in range(10):
+        queue.put(second)
+        queue.put(first)
+        queue.remove("j-1")
+        queue.put(first)
+        queue.remove("j-2")
+    queue.put(second)
+    assert [name for _, name in queue.heads()] == ["j-1"]
+    assert sum(len(heap) for heap in queue.lanes.values()) == 2
+    queue.remove("j-1")
+    first.queue_sequence = 9  # queued anew: behind the other, whatever its stale entry says
+    queue.put(first)
+    assert [name for _, name in queue.heads()] == ["j-2"]
+    assert list(queue.in_order()) == ["j-2", "j-1"]

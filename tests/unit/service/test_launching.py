@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from praxist_zmq.host.identity import is_alive
-from praxist_zmq.protocol.orders import AbandonAttempt
+from praxist_zmq.protocol.orders import AbandonAttempt, Announce
 from tests.support.launcher_harness import Bench
 from tests.support.wait import wait_until
 
@@ -159,6 +159,14 @@ def test_a_repeated_order_is_answered_with_the_same_report(bench: Bench, tmp_pat
     wait_until(lambda: len(bench.seen("attempt_ended", "j-1.1")) >= 7, "repeated reports")
     assert len(set(bench.seen("attempt_ended", "j-1.1"))) == 1
     assert (tmp_path / "count").read_text() == "x\n"
+
+
+def test_a_launcher_that_is_asked_introduces_itself_and_repeats_what_it_has(bench: Bench) -> None:
+    _, leader = bench.launch("j-1.1", ["sleep", "60"])
+    bench.order(Announce())
+    wait_until(lambda: len(bench.seen("attempt_started", "j-1.1")) == 2, "the report again")
+    assert bench.seen("launcher_connected")[-1].attempts == ("j-1.1",)
+    assert {report.leader for report in bench.seen("attempt_started")} == {leader}
 
 
 def test_a_nul_byte_is_refused_before_anything_is_made(bench: Bench) -> None:
