@@ -14,19 +14,21 @@ from typing import Protocol
 
 from ..core.launch import Phase
 from ..errors import PraxistError
-from ..host import signals
+from ..host import spawn
 from ..host.attempt_files import AttemptFiles
 from ..host.clock import Clock
 from ..host.identity import identity_of
 from ..host.nursery import Nursery
 from ..host.paths import RunPaths
-from ..host.zygote import become_subreaper
+from ..host.signal_pipe import SignalPipe
+from ..host.subreaper import become_subreaper
 from ..protocol import orders
 from ..protocol.codec import decode_order, encode
 from ..protocol.reports import LauncherConnected
 from .adoption import Adoption
 from .attempt_handle import Handle
 from .attempts import Attempts
+from .child_config import supervisor_gone
 from .stopping import EndingByOrder
 from .wakeups import Wakeups
 
@@ -66,21 +68,20 @@ class Launcher:
         self._finished = False
         become_subreaper()
         self._wakeups = Wakeups()
-        self._children = signals.ChildWatch()
+        self._signals = SignalPipe()
         self._nursery = Nursery(clock)
         self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups)
         self._adoption = Adoption(self._attempts)
         self._stopping = EndingByOrder(self._attempts)
-        self._wakeups.watch(self._children.fileno(), self._on_children)
+        self._wakeups.watch(self._signals.fileno(), self._on_signals)
         self._wakeups.watch(self._nursery.fileno(), self._on_zygote)
         self._wakeups.watch(link.fileno(), _nothing)
 
     # -- the loop
 
     def serve(self, until_closed: int | None = None) -> None:
-        """Work until descriptor `until_closed` reaches its end, or `finish` is called."""
+        """Work until `until_closed` is at its end, SIGTERM comes, or `finish` is called."""
         if until_closed is not None:
-            os.set_blocking(until_closed, False)
             self._wakeups.watch(until_closed, lambda _: self._on_supervisor(until_closed))
         while not self._finished:
             self.turn()
@@ -107,7 +108,7 @@ class Launcher:
         for handle in self._attempts.handles.values():
             handle.close()
         self._nursery.close()
-        self._children.close()
+        self._signals.close()
         self._wakeups.close()
 
     def _exchange(self) -> None:
@@ -149,22 +150,18 @@ class Launcher:
             attempts.repeat(handle)
 
     def _on_supervisor(self, fd: int) -> None:
-        try:
-            if not os.read(fd, 4096):
-                self._wakeups.unwatch(fd)
-                self.finish()
-        except BlockingIOError:
-            return
+        if supervisor_gone(fd):
+            self._wakeups.unwatch(fd)
+            self.finish()
 
-    def _on_children(self, _: int) -> None:
-        self._children.drain()
-        for pid, status in signals.reap():
-            code = os.waitstatus_to_exitcode(status)
+    def _on_signals(self, _: int) -> None:
+        if "end" in self._signals.drain():
+            self.finish()
+        for pid, how in spawn.reap():
             for handle in self._attempts.handles.values():
                 life = handle.life
                 if life.phase is Phase.SWEEPING and life.leader and life.leader.pid == pid:
-                    what = f"signal {-code}" if code < 0 else f"status {code}"
-                    detail = f"its shim was destroyed; the evaluator then ended with {what}"
+                    detail = f"its shim was destroyed; its evaluator then ended: {how}"
                     handle.life = replace(life, detail=detail)
 
     def _on_zygote(self, _: int) -> None:
