@@ -45,6 +45,8 @@ class Adoption:
         elif is_alive(order.shim) and (fd := open_pidfd(order.shim)) is not None:
             handle.shim_fd = fd
             self._attempts.wakeups.watch(fd, lambda _: self._attempts.on_shim_gone(handle))
+            # What has left its group by now falls to nobody we can ask when the shim dies.
+            self._attempts.survivors(handle)
             self.look(handle)
         else:
             self._conclude(handle)
@@ -103,7 +105,7 @@ class Adoption:
             if evidence.ended is None:
                 self._look_again(handle)
                 return
-            fact = launch.LeaderEnded(evidence.ended, survivors=self._attempts.survivors(shim))
+            fact = launch.LeaderEnded(evidence.ended, survivors=self._attempts.survivors(handle))
             self._attempts.learn(handle, fact)
 
     def _look_again(self, handle: Handle) -> None:

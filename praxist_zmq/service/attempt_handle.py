@@ -44,6 +44,8 @@ class Handle:
     ledger_leader: ProcessIdentity | None = None
     hinted_group: int | None = None
     """The evaluator's group by an evidence file's word: worth a look, no proof."""
+    seen: set[ProcessIdentity] = field(default_factory=set)
+    """Found below its shim while that lived: proved the attempt's, whatever they become."""
     conclude: Callable[[], None] | None = None
     """How to learn the end of an adopted attempt once its shim is gone; None for our own."""
     abandoned: bool = False

@@ -20,7 +20,7 @@ from ..errors import PraxistError
 from ..host import ending
 from ..host.attempt_files import AttemptFiles
 from ..host.clock import Clock
-from ..host.identity import open_pidfd
+from ..host.identity import identity_from, open_pidfd
 from ..host.nursery import Nursery, close_all
 from ..host.shim import GO, frame, launch_frame
 from ..protocol import orders
@@ -198,14 +198,19 @@ class Attempts:
             shim = handle.life.shim
             assert shim is not None, "GO is given only to a shim that was ready"
             record = ExitRecord(attempt=handle.life.attempt, shim=shim, **news)
-            survivors = () if drained else self.survivors(shim)
+            survivors = () if drained else self.survivors(handle)
             self.learn(handle, launch.LeaderEnded(record, drained, survivors))
         else:
             LOG.warning("%s: its shim says %s %s", handle.life.attempt, kind, news)
 
-    def survivors(self, shim: ProcessIdentity) -> tuple[int, ...]:
-        members = ending.under(shim)
-        return members.pids if members is not None else ()
+    def survivors(self, handle: Handle) -> tuple[int, ...]:
+        """Live processes below its shim; remembered, in case the shim is destroyed."""
+        shim = handle.life.shim
+        members = ending.under(shim) if shim is not None else None
+        if members is None:
+            return ()
+        handle.seen = {identity_from(stat) for stat in members.ours}
+        return members.pids
 
     def _on_ready(self, handle: Handle, shim: ProcessIdentity) -> None:
         handle.wake_at_ms = None

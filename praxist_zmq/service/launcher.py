@@ -8,14 +8,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from ..errors import PraxistError
 from ..host.clock import Clock, SystemClock, pause_ms
-from ..host.identity import identity_of
+from ..host.ending import supervisors_orphans
+from ..host.identity import ProcStat, identity_of
 from ..ledger.lock import OwnerLock
 from .child_config import ChildConfig, report_ready, serve_child
 from .launching import Launcher
+from .owner import holds_lock
 
 LOCK_WAIT_MS = 5_000
 LOCK_PAUSE_MS = 20
@@ -81,6 +84,15 @@ class CoreLink:
         return self._client.connected_again()
 
 
+def strays(config: ChildConfig, known: set[int]) -> list[ProcStat]:
+    """Orphans of attempts that fell to the supervisor.
+
+    The claim registry also stands outside its session, and is known by the lock it holds.
+    """
+    found = supervisors_orphans(config.supervisor, known)
+    return [stat for stat in found if not holds_lock(stat.pid, config.host.registry_lock)]
+
+
 def serve(config: ChildConfig) -> int:
     """Be the launcher until the supervisor ends. Returns the exit status. Raises PraxistError."""
     from ..transport.link import LinkClient
@@ -88,7 +100,7 @@ def serve(config: ChildConfig) -> int:
     clock = SystemClock()
     held = lock(config, clock)
     client = LinkClient(config.core, config.secret_bytes)
-    launcher = Launcher(config.run, CoreLink(client), clock)
+    launcher = Launcher(config.run, CoreLink(client), clock, partial(strays, config))
     try:
         report_ready(config)
         launcher.serve(until_closed=STDIN)

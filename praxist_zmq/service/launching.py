@@ -29,7 +29,7 @@ from .adoption import Adoption
 from .attempt_handle import Handle
 from .attempts import Attempts
 from .child_config import supervisor_gone
-from .stopping import EndingByOrder
+from .stopping import EndingByOrder, Strays
 from .wakeups import Wakeups
 
 LOG = logging.getLogger("launcher")
@@ -60,7 +60,10 @@ class Link(Protocol):
 class Launcher:
     """All attempts of one run, around one zygote."""
 
-    def __init__(self, run: RunPaths, link: Link, clock: Clock) -> None:
+    def __init__(
+        self, run: RunPaths, link: Link, clock: Clock, strays: Strays = lambda known: []
+    ) -> None:
+        """`strays` tells the orphans that fell to the supervisor."""
         self._link = link
         self._clock = clock
         self._owed_at_ms: int | None = None
@@ -72,7 +75,7 @@ class Launcher:
         self._nursery = Nursery(clock)
         self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups)
         self._adoption = Adoption(self._attempts)
-        self._stopping = EndingByOrder(self._attempts)
+        self._stopping = EndingByOrder(self._attempts, strays)
         self._wakeups.watch(self._signals.fileno(), self._on_signals)
         self._wakeups.watch(self._nursery.fileno(), self._on_zygote)
         self._wakeups.watch(link.fileno(), _nothing)
