@@ -20,6 +20,7 @@ from ..host.clock import Clock
 from ..host.identity import identity_of
 from ..host.nursery import Nursery
 from ..host.paths import RunPaths
+from ..host.resource_limits import open_files, raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..host.subreaper import become_subreaper
 from ..protocol import orders
@@ -72,8 +73,10 @@ class Launcher:
         become_subreaper()
         self._wakeups = Wakeups()
         self._signals = SignalPipe()
-        self._nursery = Nursery(clock)
-        self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups)
+        inherited = open_files()
+        limit = raise_open_files()
+        self._nursery = Nursery(clock, inherited)
+        self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups, limit)
         self._adoption = Adoption(self._attempts)
         self._stopping = EndingByOrder(self._attempts, strays)
         self._wakeups.watch(self._signals.fileno(), self._on_signals)
@@ -122,6 +125,7 @@ class Launcher:
             bodies = self._link.receive()
             for body in bodies:
                 self._obey(body)
+            self._attempts.start_waiting()
             reports = self._attempts.outbox
             if reports:
                 self._attempts.outbox = []
@@ -171,9 +175,8 @@ class Launcher:
         answers = self._nursery.answers()
         for attempt, number in answers or ():
             handle = self._attempts.handles.get(attempt)
-            if number < 0 and handle is not None:
-                detail = f"fork: {os.strerror(-number)}"
-                self._attempts.refuse(handle, "process_start", False, detail)
+            if number < 0 and handle is not None and handle.asked:
+                self._attempts.put_off(handle, f"fork: {os.strerror(-number)}")
         if answers is None:
             LOG.warning("the zygote ended; starting another")
             self._wakeups.unwatch(self._nursery.fileno())
@@ -185,9 +188,7 @@ class Launcher:
         handle.wake_at_ms = None
         phase = handle.life.phase
         if phase is Phase.SPAWNING:
-            self._attempts.hang_up(handle)
-            detail = "the shim did not come up in time"
-            self._attempts.refuse(handle, "process_start", False, detail)
+            self._attempts.withdraw(handle, "the shim did not come up in time")
             return
         if phase is Phase.ENDED:
             return

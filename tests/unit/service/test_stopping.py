@@ -31,8 +31,8 @@ class FakeNursery:
 @pytest.fixture
 def attempts(tmp_path: Path) -> Iterator[Attempts]:
     wakeups = Wakeups()
-    run = RunPaths.of(tmp_path / "run")
-    yield Attempts(AttemptFiles(run), SystemClock(), FakeNursery(), wakeups)  # type: ignore[arg-type]
+    files = AttemptFiles(RunPaths.of(tmp_path / "run"))
+    yield Attempts(files, SystemClock(), FakeNursery(), wakeups, 1024)  # type: ignore[arg-type]
     wakeups.close()
 
 
