@@ -35,7 +35,7 @@ class Phase(StrEnum):
     """Where an attempt's processes are."""
 
     SPAWNING = "spawning"
-    """A shim was asked for."""
+    """A shim was asked for, or will be once there is room."""
     WAITING = "waiting"
     """The shim waits at its barrier."""
     RELEASED = "released"
@@ -81,6 +81,13 @@ class SpawnRefused:
 
     stage: Stage
     permanent: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """It could not be brought to its barrier for a reason that passes; nothing ran."""
+
     detail: str
 
 
@@ -140,8 +147,8 @@ class Stuck:
 
 
 Fact = (
-    SpawnRefused | ShimReady | GoGiven | Going | LeaderStarted | LeaderEnded | ShimGone
-    | TreeAbsent | Stuck
+    SpawnRefused | Withdrawn | ShimReady | GoGiven | Going | LeaderStarted | LeaderEnded
+    | ShimGone | TreeAbsent | Stuck
 )  # fmt: skip
 
 
@@ -153,6 +160,10 @@ def _refused(life: Life, fact: SpawnRefused) -> Life:
         permanent=fact.permanent,
         detail=fact.detail[:2000],
     )
+
+
+def _withdrawn(life: Life, fact: Withdrawn) -> Life:
+    return replace(life, phase=Phase.ENDED, outcome="never_ran", detail=fact.detail[:2000])
 
 
 def _ready(life: Life, fact: ShimReady) -> Life:
@@ -190,11 +201,6 @@ def _ended(life: Life, fact: LeaderEnded) -> Life:
     )
 
 
-def _gone_spawning(life: Life, fact: ShimGone) -> Life:
-    detail = fact.detail or "the shim ended before its barrier"
-    return replace(life, phase=Phase.ENDED, refused="process_start", permanent=False, detail=detail)
-
-
 def _gone_waiting(life: Life, fact: ShimGone) -> Life:
     return replace(life, phase=Phase.ENDED, outcome="never_ran", detail=fact.detail)
 
@@ -226,8 +232,8 @@ def _stuck(life: Life, fact: Stuck) -> Life:
 
 TABLE: dict[tuple[Phase, type], Callable[[Life, Any], Life]] = {
     (Phase.SPAWNING, SpawnRefused): _refused,
+    (Phase.SPAWNING, Withdrawn): _withdrawn,
     (Phase.SPAWNING, ShimReady): _ready,
-    (Phase.SPAWNING, ShimGone): _gone_spawning,
     (Phase.WAITING, GoGiven): _released,
     (Phase.WAITING, ShimGone): _gone_waiting,
     (Phase.RELEASED, Going): _going,

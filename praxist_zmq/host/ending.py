@@ -8,7 +8,7 @@ Rules: the design's promises 6 and 7. Source: kill(2), pidfd_send_signal(2).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..protocol.process import ProcessIdentity
@@ -40,33 +40,57 @@ def under(shim: ProcessIdentity) -> Members | None:
     return Members(tuple(found)) if stat_of(shim) is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class Fallen:
+    """Orphans whose shim died: what a search by ancestry can still find of attempts."""
+
+    to_launcher: tuple[ProcStat, ...] = ()
+    """They descend from some attempt that this launcher started."""
+    to_supervisor: tuple[ProcStat, ...] = ()
+    """They descend from some attempt that an earlier launcher started."""
+    only_one: bool = False
+    """Those that fell to the launcher can be of one attempt only: every other shim lives."""
+    other_leaders: frozenset[ProcessIdentity] = frozenset()
+    """Evaluators of other attempts, on record as such."""
+    other_directories: tuple[str, ...] = ()
+    """Directories of other attempts."""
+
+
 def without_shim(
     directory: str,
     shim: ProcessIdentity,
     leader: ProcessIdentity | None,
     hinted_group: int | None,
-    orphans: list[ProcStat],
-    only_one: bool,
+    fallen: Fallen,
+    seen: Iterable[ProcessIdentity] = (),
 ) -> Members:
     """What may be left of an attempt whose shim is gone.
 
     `directory` is the attempt's. `leader` is proved (the ledger's word, or seen as the shim's
-    child); `hinted_group` is only an evidence file's word and makes nothing ours. `orphans` are
-    processes that fell to this launcher when their shim died. They descend from some attempt of
-    ours; `only_one` says that it can only be this one.
+    child), and so are those `seen` below the shim while it lived; `hinted_group` is only an
+    evidence file's word and makes nothing ours. An orphan that may as well be another attempt's
+    is doubtful.
     """
     group = _group_still_meant(leader) if leader is not None else hinted_group
     ours, doubtful = tree.kin(directory, group, shim.start_ticks)
     proved = {stat.pid: stat for stat in ours}
     unsure = {stat.pid: stat for stat in doubtful}
-    if leader is not None and is_alive(leader):
-        stat = stat_of(leader)
-        if stat is not None:
+    for known in (*seen, *([leader] if leader is not None else [])):
+        stat = stat_of(known)
+        if stat is not None and is_alive(known):
             proved[stat.pid] = stat
-    for orphan in tree.living(orphans):
+    for orphan in tree.living(fallen.to_launcher):
+        if identity_from(orphan) in fallen.other_leaders:
+            continue
         related = leader is not None and leader.pid in (orphan.group, orphan.session)
-        target = proved if only_one or related else unsure
+        elsewhere = any(tree.names_attempt(orphan.pid, d) for d in fallen.other_directories)
+        target = proved if related or (fallen.only_one and not elsewhere) else unsure
         target[orphan.pid] = orphan
+    for stray in tree.living(fallen.to_supervisor):
+        # Nothing that fell from this shim is older than the shim.
+        could_be = stray.start_ticks >= shim.start_ticks
+        if could_be and identity_from(stray) not in fallen.other_leaders:
+            unsure[stray.pid] = stray
     for root in list(proved.values()):
         for below in tree.living(tree.descendants(root.pid)):
             proved.setdefault(below.pid, below)
@@ -148,4 +172,22 @@ def own_orphans(zygote: int, shims: set[int]) -> list[ProcStat]:
         stat
         for stat in tree.descendants(os.getpid())
         if stat.parent == os.getpid() and stat.pid != zygote and stat.pid not in shims
+    ]
+
+
+def supervisors_orphans(supervisor: ProcessIdentity, known: set[int]) -> list[ProcStat]:
+    """Processes of attempts that fell to the supervisor, a subreaper, when a launcher had died.
+
+    They are its children outside its session: our own processes stay in it, while a shim leads a
+    session of its own and nothing below a shim can come back (setsid(2)). `known` are children
+    in other sessions whose meaning is known. Empty when the supervisor is not our parent.
+    """
+    stat = stat_of(supervisor)
+    if stat is None or os.getppid() != stat.pid:
+        return []
+    below = [read_stat(pid) for pid in tree.children(stat.pid) if pid not in known]
+    return [
+        child
+        for child in below
+        if child is not None and child.parent == stat.pid and child.session != stat.session
     ]

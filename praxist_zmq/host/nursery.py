@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from ..errors import PraxistError
 from . import zygote
 from .clock import Clock
+from .resource_limits import limit_open_files
 from .zygote import BOOT, request
 
 RESTARTS_MAX = 5
@@ -27,8 +29,10 @@ NONCE_BYTES = 16
 class Nursery:
     """One zygote at a time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, open_files: int) -> None:
+        """`open_files` is the soft limit on descriptors that experiments inherit."""
         self._clock = clock
+        self._open_files = open_files
         self._starts: deque[int] = deque(maxlen=RESTARTS_MAX + 1)
         self.start()
 
@@ -53,6 +57,7 @@ class Nursery:
                 cwd="/",
                 pass_fds=[theirs.fileno()],
             )
+            limit_open_files(self._process.pid, self._open_files)
         except OSError as error:
             ours.close()
             raise PraxistError("start_failed", f"the zygote: {error}") from error
@@ -68,6 +73,12 @@ class Nursery:
     def fileno(self) -> int:
         """Readable when the zygote answers or ended."""
         return self._door.fileno()
+
+    def has_room(self) -> bool:
+        """Whether it can be asked now. If not, it has questions to answer, and then it can."""
+        poll = select.poll()
+        poll.register(self._door, select.POLLOUT)
+        return bool(poll.poll(0))
 
     def ask(self, attempt: str, channel: int, directory: int, log: int) -> bytes:
         """Ask for a shim that gets these descriptors; the nonce its GO must carry.

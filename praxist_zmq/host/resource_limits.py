@@ -1,4 +1,4 @@
-"""Limits of our own processes. Source: setrlimit(2).
+"""Limits of our own processes. Source: setrlimit(2), prlimit(2).
 
 Never lowers a limit of an experiment: only a process that starts no experiment may call
 `cap_memory`.
@@ -16,6 +16,17 @@ def raise_open_files() -> int:
         return hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def open_files() -> int:
+    """The soft limit on open descriptors."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def limit_open_files(pid: int, soft: int) -> None:
+    """Set the soft limit on open descriptors of another process of ours. Raises OSError."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def cap_memory(limit_bytes: int) -> None:

@@ -3,12 +3,11 @@
 Never starts an experiment: that is the shim's work. Children are started by `posix_spawn`, never
 by a plain fork, because the caller may hold a ZeroMQ context. The only fork is `detach`, which
 runs before anything else is opened.
-Source of the rules: waitpid(2), prctl(2) PR_SET_CHILD_SUBREAPER, posix_spawn(3), pipe(7).
+Source of the rules: waitpid(2), posix_spawn(3), pipe(7).
 """
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import select
@@ -21,7 +20,6 @@ from typing import NoReturn
 
 from ..errors import PraxistError
 
-PR_SET_CHILD_SUBREAPER = 36
 READY_FD = 3
 """Where a child of the supervisor finds the descriptor for its readiness message."""
 CONFIG_BYTES_MAX = 1024 * 1024 - 4096
@@ -163,13 +161,6 @@ def wait_ended(pidfd: int, timeout_s: float | None) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
-
-
-def become_subreaper() -> None:
-    """Make orphans below this process its children. Raises OSError when the kernel refuses."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 @dataclass(frozen=True, slots=True)

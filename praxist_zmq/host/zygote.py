@@ -5,12 +5,11 @@ the one to its launcher, and ends when that closes. It never signals and never w
 the kernel reaps them (SIGCHLD ignored). Shims don't depend on it.
 
 Run as `python -I -S -c BOOT PACKAGE_PARENT SOCKET`: no site, no PYTHON* variables, nothing of a
-peer's. Standard library only. Sources: fork(2), unix(7) SCM_RIGHTS, prctl(2).
+peer's. Standard library only. Sources: fork(2), unix(7) SCM_RIGHTS.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -19,6 +18,7 @@ import struct
 import sys
 
 from . import shim
+from .subreaper import become_subreaper
 
 BOOT = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -26,19 +26,10 @@ BOOT = (
 )
 REQUEST_BYTES_MAX = 512
 MSG_CMSG_CLOEXEC = 0x40000000
-PR_SET_CHILD_SUBREAPER = 36
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.prctl.restype = ctypes.c_int  # resolved here, once, not in every fork
 KEPT = frozenset(
     {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGSEGV,
      signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
 )  # fmt: skip
-
-
-def become_subreaper() -> None:
-    """Orphaned descendants of this process become its children. Raises OSError."""
-    if LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def request(attempt: str, nonce: bytes) -> bytes:

@@ -7,6 +7,8 @@ Rules: the design's promises 3, 4 and 7.
 
 from __future__ import annotations
 
+import logging
+
 from ..core import launch
 from ..core.launch import Life, Phase
 from ..host.identity import boot_id, is_alive, open_pidfd, stat_of, visible
@@ -15,6 +17,7 @@ from ..protocol.process import ProcessIdentity
 from .attempt_handle import Handle
 from .attempts import Attempts
 
+LOG = logging.getLogger("launcher")
 LOOK_PAUSE_MAX_MS = 1_000
 
 
@@ -42,9 +45,23 @@ class Adoption:
             handle.unseen = True
             detail = "its processes are in a process-id namespace that is not visible from here"
             self._attempts.learn(handle, launch.Stuck((order.shim.pid,), detail))
-        elif is_alive(order.shim) and (fd := open_pidfd(order.shim)) is not None:
-            handle.shim_fd = fd
-            self._attempts.wakeups.watch(fd, lambda _: self._attempts.on_shim_gone(handle))
+        else:
+            self._begin(handle, order.shim)
+
+    def _begin(self, handle: Handle, shim: ProcessIdentity) -> None:
+        """Watch the shim, or conclude when it is gone."""
+        try:
+            handle.shim_fd = open_pidfd(shim) if is_alive(shim) else None
+        except OSError as error:
+            LOG.warning("%s: its shim cannot be watched: %s", handle.life.attempt, error)
+            self._look_again(handle)
+            return
+        if handle.shim_fd is not None:
+            self._attempts.wakeups.watch(
+                handle.shim_fd, lambda _: self._attempts.on_shim_gone(handle)
+            )
+            # What has left its group by now falls to nobody we can ask when the shim dies.
+            self._attempts.survivors(handle)
             self.look(handle)
         else:
             self._conclude(handle)
@@ -81,6 +98,9 @@ class Adoption:
         """An adopted shim lives: learn from its files, as far as /proc bears them out."""
         life, shim = handle.life, handle.life.shim
         assert shim is not None, "only a bound attempt is adopted"
+        if handle.shim_fd is None:
+            self._begin(handle, shim)
+            return
         evidence = self._attempts.files.evidence(life.attempt, shim)
         if life.phase is Phase.ADOPTED:
             started = evidence.started
@@ -89,7 +109,12 @@ class Adoption:
                 self._look_again(handle)
                 return
             at_ms = started.at_ms if started is not None else 0
-            handle.leader_fd = open_pidfd(leader)
+            try:
+                handle.leader_fd = open_pidfd(leader)
+            except OSError as error:
+                LOG.warning("%s: its evaluator cannot be watched: %s", life.attempt, error)
+                self._look_again(handle)
+                return
             if handle.leader_fd is not None:
                 self._attempts.wakeups.watch(
                     handle.leader_fd, lambda _: self._on_leader_gone(handle)
@@ -103,7 +128,7 @@ class Adoption:
             if evidence.ended is None:
                 self._look_again(handle)
                 return
-            fact = launch.LeaderEnded(evidence.ended, survivors=self._attempts.survivors(shim))
+            fact = launch.LeaderEnded(evidence.ended, survivors=self._attempts.survivors(handle))
             self._attempts.learn(handle, fact)
 
     def _look_again(self, handle: Handle) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.launch import Life, Report
+from ..core.launch import Life, Phase, Report
 from ..host.ending import Ending
+from ..protocol.orders import SpawnAttempt
 from ..protocol.process import ProcessIdentity
 
 LINE_BYTES_MAX = 65_536
@@ -34,6 +35,10 @@ class Handle:
     """One attempt in hand."""
 
     life: Life
+    order: SpawnAttempt | None = None
+    """What it waits to be started with; None once a shim was asked for."""
+    trouble: str = ""
+    """Why it could not be started now; told after a pause, so that no tight circle arises."""
     channel: socket.socket | None = None
     nonce: bytes = b""
     incoming: bytearray = field(default_factory=bytearray)
@@ -44,6 +49,8 @@ class Handle:
     ledger_leader: ProcessIdentity | None = None
     hinted_group: int | None = None
     """The evaluator's group by an evidence file's word: worth a look, no proof."""
+    seen: set[ProcessIdentity] = field(default_factory=set)
+    """Found below its shim while that lived: proved the attempt's, whatever they become."""
     conclude: Callable[[], None] | None = None
     """How to learn the end of an adopted attempt once its shim is gone; None for our own."""
     abandoned: bool = False
@@ -54,6 +61,16 @@ class Handle:
     pause_ms: int = 10
     wake_at_ms: int | None = None
     final: Report | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether a shim was asked for that has not come to its barrier."""
+        return self.life.phase is Phase.SPAWNING and self.order is None and not self.trouble
+
+    @property
+    def holds_descriptors(self) -> bool:
+        """Whether it holds descriptors, or soon will."""
+        return self.life.phase is not Phase.ENDED and self.order is None and not self.trouble
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
         """The shim's news so far, and whether its end of the channel is closed."""

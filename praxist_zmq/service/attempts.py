@@ -6,10 +6,12 @@ not ordered and reports an end only as `core.launch` decides it.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
 import socket
+from collections import deque
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -20,7 +22,7 @@ from ..errors import PraxistError
 from ..host import ending
 from ..host.attempt_files import AttemptFiles
 from ..host.clock import Clock
-from ..host.identity import open_pidfd
+from ..host.identity import identity_from, open_pidfd
 from ..host.nursery import Nursery, close_all
 from ..host.shim import GO, frame, launch_frame
 from ..protocol import orders
@@ -32,6 +34,16 @@ from .wakeups import Wakeups
 
 LOG = logging.getLogger("launcher")
 SPAWN_DEADLINE_MS = 30_000
+TROUBLE_PAUSE_MS = 5_000
+IN_FLIGHT_MAX = 64
+DESCRIPTORS_EACH = 4
+"""Of an attempt: its channel, its log, its shim, its evaluator."""
+RESERVED_DESCRIPTORS = 48
+"""For the link, the zygote, the supervisor, a start, and looks at /proc."""
+PASSING_ERRNOS = (
+    errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
+    errno.ETOOMANYREFS,
+)  # fmt: skip
 PERMANENT_ERRNOS = (1, 13, 20, 30, 36, 40)  # EPERM EACCES ENOTDIR EROFS ENAMETOOLONG ELOOP
 
 
@@ -39,14 +51,22 @@ class Attempts:
     """All attempts of one run that this launcher answers for."""
 
     def __init__(
-        self, files: AttemptFiles, clock: Clock, nursery: Nursery, wakeups: Wakeups
+        self,
+        files: AttemptFiles,
+        clock: Clock,
+        nursery: Nursery,
+        wakeups: Wakeups,
+        open_files: int,
     ) -> None:
+        """`open_files` is this process's limit on descriptors."""
         self.files = files
         self.clock = clock
         self.nursery = nursery
         self.wakeups = wakeups
         self.handles: dict[str, Handle] = {}
         self.outbox: list[BaseModel] = []
+        self._waiting: deque[Handle] = deque()
+        self._capacity = max(1, (open_files - RESERVED_DESCRIPTORS) // DESCRIPTORS_EACH)
 
     def repeat(self, handle: Handle) -> None:
         report = handle.final or latest_report(handle.life)
@@ -54,8 +74,30 @@ class Attempts:
             self.outbox.append(report)
 
     def spawn(self, order: orders.SpawnAttempt) -> None:
-        handle = Handle(life=Life(order.attempt))
+        """Take an attempt in hand; `start_waiting` starts it."""
+        handle = Handle(life=Life(order.attempt), order=order)
         self.handles[order.attempt] = handle
+        self._waiting.append(handle)
+
+    def start_waiting(self) -> None:
+        """Ask for the shims of those that wait, oldest first, while there is room.
+
+        Room: descriptors, since all of an attempt's must fit; the zygote's socket; and a bound on
+        shims that are on their way to their barrier.
+        """
+        if not self._waiting:
+            return
+        handles = self.handles.values()
+        room = self._capacity - sum(handle.holds_descriptors for handle in handles)
+        room = min(room, IN_FLIGHT_MAX - sum(handle.asked for handle in handles))
+        while self._waiting and room > 0 and self.nursery.has_room():
+            handle = self._waiting.popleft()
+            if handle.order is not None:
+                order, handle.order = handle.order, None
+                self._start(handle, order)
+                room -= handle.asked
+
+    def _start(self, handle: Handle, order: orders.SpawnAttempt) -> None:
         try:
             data = _launch_data(order)
         except ValueError as error:
@@ -64,20 +106,19 @@ class Attempts:
         try:
             directory = self.files.create(order.attempt)
         except OSError as error:
-            permanent = error.errno in PERMANENT_ERRNOS
-            self.refuse(handle, "attempt_directory", permanent, str(error))
+            self._fail(handle, "attempt_directory", error)
             return
         try:
             handle.log = self.files.create_log(order.attempt)
         except OSError as error:
             os.close(directory)
-            self.refuse(handle, "log_open", error.errno in PERMANENT_ERRNOS, str(error))
+            self._fail(handle, "log_open", error)
             return
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             os.close(directory)
-            self.refuse(handle, "process_start", False, str(error))
+            self._fail(handle, "process_start", error)
             return
         ours.setblocking(False)
         handle.channel = ours
@@ -85,12 +126,34 @@ class Attempts:
         try:
             handle.nonce = self.nursery.ask(order.attempt, shims_end, directory, handle.log)
         except OSError as error:
-            self.refuse(handle, "process_start", False, f"the zygote cannot be asked: {error}")
+            self._fail(handle, "process_start", error)
             return
         finally:
             close_all(shims_end, directory)
         handle.wake_at_ms = self.clock.mono_ms() + SPAWN_DEADLINE_MS
         self._talk(handle, data)
+
+    def _fail(self, handle: Handle, stage: launch.Stage, error: OSError) -> None:
+        if error.errno in PASSING_ERRNOS:
+            self.put_off(handle, f"{stage}: {error}")
+        else:
+            permanent = stage != "process_start" and error.errno in PERMANENT_ERRNOS
+            self.refuse(handle, stage, permanent, str(error))
+
+    def put_off(self, handle: Handle, trouble: str) -> None:
+        """The host lacks something that comes back: after a pause the attempt is withdrawn, at no
+        cost to its job. Until then the job holds its place, so nobody asks again at once."""
+        LOG.warning("%s is withdrawn: %s", handle.life.attempt, trouble)
+        self.hang_up(handle)
+        handle.close()
+        handle.trouble = trouble
+        handle.wake_at_ms = self.clock.mono_ms() + TROUBLE_PAUSE_MS
+
+    def withdraw(self, handle: Handle, detail: str) -> None:
+        """End an attempt that did not come to its barrier."""
+        handle.order = None
+        self.hang_up(handle)
+        self.learn(handle, launch.Withdrawn(handle.trouble or detail))
 
     def refuse(self, handle: Handle, stage: launch.Stage, permanent: bool, detail: str) -> None:
         self.learn(handle, launch.SpawnRefused(stage, permanent, detail))
@@ -112,8 +175,10 @@ class Attempts:
             self.repeat(handle)
 
     def abandon(self, handle: Handle) -> None:
-        if handle.life.phase is Phase.SPAWNING:
+        if handle.asked:
             handle.abandoned = True
+        elif handle.life.phase is Phase.SPAWNING:
+            self.withdraw(handle, "it was not started")
         elif handle.life.phase is Phase.WAITING:
             handle.abandoned = True
             self.hang_up(handle)
@@ -179,8 +244,8 @@ class Attempts:
                 LOG.error("%s: a malformed word from its shim: %s", handle.life.attempt, error)
         if closed:
             self.hang_up(handle)
-            if handle.life.phase is Phase.SPAWNING:
-                self.learn(handle, launch.ShimGone())
+            if handle.asked:
+                self.withdraw(handle, "the shim ended before its barrier")
 
     def _on_news(self, handle: Handle, news: dict[str, Any]) -> None:
         kind = news.pop("kind")
@@ -190,7 +255,11 @@ class Attempts:
             self.learn(handle, launch.Going())
         elif kind == "started":
             leader = ProcessIdentity(**news["leader"])
-            handle.leader_fd = open_pidfd(leader)
+            try:
+                handle.leader_fd = open_pidfd(leader)
+            except OSError as error:
+                # Its members are still found and signalled one by one.
+                LOG.warning("%s: no descriptor of its evaluator: %s", handle.life.attempt, error)
             self.manifest(handle.life.attempt, leader)
             self.learn(handle, launch.LeaderStarted(leader, news["at_ms"]))
         elif kind == "ended":
@@ -198,20 +267,29 @@ class Attempts:
             shim = handle.life.shim
             assert shim is not None, "GO is given only to a shim that was ready"
             record = ExitRecord(attempt=handle.life.attempt, shim=shim, **news)
-            survivors = () if drained else self.survivors(shim)
+            survivors = () if drained else self.survivors(handle)
             self.learn(handle, launch.LeaderEnded(record, drained, survivors))
         else:
             LOG.warning("%s: its shim says %s %s", handle.life.attempt, kind, news)
 
-    def survivors(self, shim: ProcessIdentity) -> tuple[int, ...]:
-        members = ending.under(shim)
-        return members.pids if members is not None else ()
+    def survivors(self, handle: Handle) -> tuple[int, ...]:
+        """Live processes below its shim; remembered, in case the shim is destroyed."""
+        shim = handle.life.shim
+        members = ending.under(shim) if shim is not None else None
+        if members is None:
+            return ()
+        handle.seen = {identity_from(stat) for stat in members.ours}
+        return members.pids
 
     def _on_ready(self, handle: Handle, shim: ProcessIdentity) -> None:
         handle.wake_at_ms = None
-        handle.shim_fd = open_pidfd(shim)
+        try:
+            handle.shim_fd = open_pidfd(shim)
+        except OSError as error:
+            self.put_off(handle, f"its shim cannot be watched: {error}")
+            return
         if handle.shim_fd is None:
-            self.learn(handle, launch.ShimGone())
+            self.withdraw(handle, "the shim ended before its barrier")
             return
         self.wakeups.watch(handle.shim_fd, lambda _: self.on_shim_gone(handle))
         self.learn(handle, launch.ShimReady(shim))

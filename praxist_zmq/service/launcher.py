@@ -5,77 +5,42 @@ It ends in order when its supervisor does (end of file on stdin); running experi
 
 from __future__ import annotations
 
-import fcntl
-import json
 import logging
 import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from ..errors import PraxistError
-from ..host import signals
 from ..host.clock import Clock, SystemClock, pause_ms
-from ..host.paths import RunPaths
-from ..protocol.codec import explain
+from ..host.ending import supervisors_orphans
+from ..host.identity import ProcStat, identity_of
+from ..ledger.lock import OwnerLock
+from .child_config import ChildConfig, report_ready, serve_child
 from .launching import Launcher
-from .service_log import configure_log
+from .owner import holds_lock
 
-CONFIGURATION_BYTES_MAX = 1_048_576
 LOCK_WAIT_MS = 5_000
+LOCK_PAUSE_MS = 20
+STDIN = 0
 LOG = logging.getLogger("launcher")
 
 
-class LauncherConfiguration(BaseModel):
-    """What the supervisor tells the launcher; keys for other processes are passed over."""
+def lock(config: ChildConfig, clock: Clock) -> OwnerLock:
+    """The launcher's lock of the run. An earlier launcher that is ending gets a moment.
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-
-    run_dir: str = Field(min_length=1, description="Canonical directory of the run")
-    core: str = Field(min_length=1, description="Socket of the broker's private link")
-    secret: str = Field(pattern=r"^([0-9a-f]{2}){16,64}$", description="The link's secret, hex")
-    ready_fd: int = Field(ge=3, description="Descriptor for the one line that says ready")
-
-
-def read_configuration(fd: int) -> LauncherConfiguration:
-    """The first line of `fd`. Raises PraxistError `start_failed`."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        part = os.read(fd, 1)
-        if not part or len(line) > CONFIGURATION_BYTES_MAX:
-            raise PraxistError("start_failed", "no configuration line on stdin")
-        line += part
-    try:
-        return LauncherConfiguration.model_validate_json(bytes(line))
-    except ValidationError as error:
-        raise PraxistError("start_failed", f"configuration: {explain(error)}") from None
-
-
-def lock(run: RunPaths, clock: Clock) -> int:
-    """Hold the launcher's lock of the run; the descriptor is the hold.
-
-    An earlier launcher that is ending gets a moment. Raises PraxistError `already_running`.
+    Raises PraxistError `already_running`, `unsafe_path` or `path_unusable`.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        run.scheduler.mkdir(mode=0o755, parents=True, exist_ok=True)
-        fd = os.open(run.launcher_lock, flags, 0o600)
-    except OSError as error:
-        raise PraxistError("path_unusable", f"{run.launcher_lock}: {error}") from error
-    deadline = clock.mono_ms() + LOCK_WAIT_MS
+    me = identity_of(os.getpid())
+    holder = {"pid": os.getpid(), "process": None if me is None else me.model_dump()}
+    deadline_ms = clock.mono_ms() + LOCK_WAIT_MS
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if clock.mono_ms() > deadline:
-                os.close(fd)
-                raise PraxistError("already_running", "another launcher serves this run") from None
-            pause_ms(20)
-        else:
-            return fd
+            return OwnerLock.acquire(config.run.launcher_lock, holder)
+        except PraxistError as error:
+            if error.code != "already_running" or clock.mono_ms() > deadline_ms:
+                raise
+        pause_ms(LOCK_PAUSE_MS)
 
 
 class _LinkClient(Protocol):
@@ -119,49 +84,37 @@ class CoreLink:
         return self._client.connected_again()
 
 
-def announce(fd: int) -> None:
-    """One JSON line on the descriptor of the supervisor: ready."""
-    os.write(fd, json.dumps({"ready": "launcher", "pid": os.getpid()}).encode() + b"\n")
-    os.close(fd)
+def strays(config: ChildConfig, known: set[int]) -> list[ProcStat]:
+    """Orphans of attempts that fell to the supervisor.
+
+    The claim registry also stands outside its session, and is known by the lock it holds.
+    """
+    found = supervisors_orphans(config.supervisor, known)
+    return [stat for stat in found if not holds_lock(stat.pid, config.host.registry_lock)]
 
 
-def serve(configuration: LauncherConfiguration, stdin: int) -> None:
-    """Be the launcher until the supervisor ends. Raises PraxistError."""
+def serve(config: ChildConfig) -> int:
+    """Be the launcher until the supervisor ends. Returns the exit status. Raises PraxistError."""
     from ..transport.link import LinkClient
 
     clock = SystemClock()
-    run = RunPaths(Path(configuration.run_dir))
-    held = lock(run, clock)
-    client = LinkClient(Path(configuration.core), bytes.fromhex(configuration.secret))
-    launcher = Launcher(run, CoreLink(client), clock)
-    signals.on_term(launcher.finish)
+    held = lock(config, clock)
+    client = LinkClient(config.core, config.secret_bytes)
+    launcher = Launcher(config.run, CoreLink(client), clock, partial(strays, config))
     try:
-        announce(configuration.ready_fd)
-        launcher.serve(until_closed=stdin)
+        report_ready(config)
+        launcher.serve(until_closed=STDIN)
     finally:
         launcher.close()
         client.close()
-        os.close(held)
-
-
-def main() -> int:
-    """`python -m praxist_zmq.service.launcher`; the exit status."""
-    signals.outlive_terminal()
-    configure_log("launcher")
-    try:
-        configuration = read_configuration(0)
-        run = RunPaths(Path(configuration.run_dir))
-        configure_log("launcher", run.service_logs / "launcher.log")
-        serve(configuration, 0)
-    except PraxistError as error:
-        last_words = {"code": error.code, "detail": error.detail}
-        LOG.error(str(error), extra={"fields": {"fatal": last_words}})
-        return error.exit_code
-    except Exception:
-        LOG.exception("a fault of ours")
-        return os.EX_SOFTWARE
+        held.release()
     return 0
 
 
+def main() -> None:
+    """`python -m praxist_zmq.service.launcher`, started by the supervisor."""
+    serve_child("launcher", serve)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

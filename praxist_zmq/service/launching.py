@@ -14,20 +14,23 @@ from typing import Protocol
 
 from ..core.launch import Phase
 from ..errors import PraxistError
-from ..host import signals
+from ..host import spawn
 from ..host.attempt_files import AttemptFiles
 from ..host.clock import Clock
 from ..host.identity import identity_of
 from ..host.nursery import Nursery
 from ..host.paths import RunPaths
-from ..host.zygote import become_subreaper
+from ..host.resource_limits import open_files, raise_open_files
+from ..host.signal_pipe import SignalPipe
+from ..host.subreaper import become_subreaper
 from ..protocol import orders
 from ..protocol.codec import decode_order, encode
 from ..protocol.reports import LauncherConnected
 from .adoption import Adoption
 from .attempt_handle import Handle
 from .attempts import Attempts
-from .stopping import EndingByOrder
+from .child_config import supervisor_gone
+from .stopping import EndingByOrder, Strays
 from .wakeups import Wakeups
 
 LOG = logging.getLogger("launcher")
@@ -58,7 +61,10 @@ class Link(Protocol):
 class Launcher:
     """All attempts of one run, around one zygote."""
 
-    def __init__(self, run: RunPaths, link: Link, clock: Clock) -> None:
+    def __init__(
+        self, run: RunPaths, link: Link, clock: Clock, strays: Strays = lambda known: []
+    ) -> None:
+        """`strays` tells the orphans that fell to the supervisor."""
         self._link = link
         self._clock = clock
         self._owed_at_ms: int | None = None
@@ -66,21 +72,22 @@ class Launcher:
         self._finished = False
         become_subreaper()
         self._wakeups = Wakeups()
-        self._children = signals.ChildWatch()
-        self._nursery = Nursery(clock)
-        self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups)
+        self._signals = SignalPipe()
+        inherited = open_files()
+        limit = raise_open_files()
+        self._nursery = Nursery(clock, inherited)
+        self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups, limit)
         self._adoption = Adoption(self._attempts)
-        self._stopping = EndingByOrder(self._attempts)
-        self._wakeups.watch(self._children.fileno(), self._on_children)
+        self._stopping = EndingByOrder(self._attempts, strays)
+        self._wakeups.watch(self._signals.fileno(), self._on_signals)
         self._wakeups.watch(self._nursery.fileno(), self._on_zygote)
         self._wakeups.watch(link.fileno(), _nothing)
 
     # -- the loop
 
     def serve(self, until_closed: int | None = None) -> None:
-        """Work until descriptor `until_closed` reaches its end, or `finish` is called."""
+        """Work until `until_closed` is at its end, SIGTERM comes, or `finish` is called."""
         if until_closed is not None:
-            os.set_blocking(until_closed, False)
             self._wakeups.watch(until_closed, lambda _: self._on_supervisor(until_closed))
         while not self._finished:
             self.turn()
@@ -107,7 +114,7 @@ class Launcher:
         for handle in self._attempts.handles.values():
             handle.close()
         self._nursery.close()
-        self._children.close()
+        self._signals.close()
         self._wakeups.close()
 
     def _exchange(self) -> None:
@@ -118,6 +125,7 @@ class Launcher:
             bodies = self._link.receive()
             for body in bodies:
                 self._obey(body)
+            self._attempts.start_waiting()
             reports = self._attempts.outbox
             if reports:
                 self._attempts.outbox = []
@@ -149,31 +157,26 @@ class Launcher:
             attempts.repeat(handle)
 
     def _on_supervisor(self, fd: int) -> None:
-        try:
-            if not os.read(fd, 4096):
-                self._wakeups.unwatch(fd)
-                self.finish()
-        except BlockingIOError:
-            return
+        if supervisor_gone(fd):
+            self._wakeups.unwatch(fd)
+            self.finish()
 
-    def _on_children(self, _: int) -> None:
-        self._children.drain()
-        for pid, status in signals.reap():
-            code = os.waitstatus_to_exitcode(status)
+    def _on_signals(self, _: int) -> None:
+        if "end" in self._signals.drain():
+            self.finish()
+        for pid, how in spawn.reap():
             for handle in self._attempts.handles.values():
                 life = handle.life
                 if life.phase is Phase.SWEEPING and life.leader and life.leader.pid == pid:
-                    what = f"signal {-code}" if code < 0 else f"status {code}"
-                    detail = f"its shim was destroyed; the evaluator then ended with {what}"
+                    detail = f"its shim was destroyed; its evaluator then ended: {how}"
                     handle.life = replace(life, detail=detail)
 
     def _on_zygote(self, _: int) -> None:
         answers = self._nursery.answers()
         for attempt, number in answers or ():
             handle = self._attempts.handles.get(attempt)
-            if number < 0 and handle is not None:
-                detail = f"fork: {os.strerror(-number)}"
-                self._attempts.refuse(handle, "process_start", False, detail)
+            if number < 0 and handle is not None and handle.asked:
+                self._attempts.put_off(handle, f"fork: {os.strerror(-number)}")
         if answers is None:
             LOG.warning("the zygote ended; starting another")
             self._wakeups.unwatch(self._nursery.fileno())
@@ -185,9 +188,7 @@ class Launcher:
         handle.wake_at_ms = None
         phase = handle.life.phase
         if phase is Phase.SPAWNING:
-            self._attempts.hang_up(handle)
-            detail = "the shim did not come up in time"
-            self._attempts.refuse(handle, "process_start", False, detail)
+            self._attempts.withdraw(handle, "the shim did not come up in time")
             return
         if phase is Phase.ENDED:
             return

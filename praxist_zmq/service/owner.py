@@ -80,6 +80,15 @@ def _identity(claimed: bytes) -> ProcessIdentity | None:
         return None
 
 
+def holds_lock(pid: int, path: Path) -> bool:
+    """Whether process `pid` holds an flock on the file that `path` names now."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return _holds(pid, status.st_dev, status.st_ino)
+
+
 def _holds(pid: int, device: int, inode: int) -> bool:
     """Whether /proc/PID/fdinfo shows an flock on an open descriptor of that very file."""
     folder = Path(f"/proc/{pid}/fd")

@@ -6,9 +6,12 @@ go is told as such while the watch goes on. Rules: the design's promises 6 and 7
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..core import launch
 from ..core.launch import Phase
 from ..host import ending, signals
+from ..host.identity import ProcStat, identity_from, is_alive
 from .attempt_handle import Handle, Stop
 from .attempts import Attempts
 
@@ -16,12 +19,16 @@ UNKILLABLE_AFTER_MS = 5_000
 LOOK_APART_MS = 200
 PAUSE_MAX_MS = 1_000
 
+Strays = Callable[[set[int]], list[ProcStat]]
+"""Orphans that fell to the supervisor, but for the processes with these numbers."""
+
 
 class EndingByOrder:
     """Ends the processes of attempts."""
 
-    def __init__(self, attempts: Attempts) -> None:
+    def __init__(self, attempts: Attempts, strays: Strays) -> None:
         self._attempts = attempts
+        self._strays = strays
 
     def stop(self, handle: Handle, grace_ms: int) -> None:
         life = handle.life
@@ -45,19 +52,36 @@ class EndingByOrder:
         life, shim = handle.life, handle.life.shim
         assert shim is not None, "an attempt without a shim has no processes"
         if life.phase is not Phase.SWEEPING:
-            return ending.under(shim) or ending.Members()
-        shims = {
-            h.life.shim.pid for h in self._attempts.handles.values() if h.life.shim is not None
-        }
-        orphans = ending.own_orphans(self._attempts.nursery.pid, shims)
-        sweeping = [h for h in self._attempts.handles.values() if h.life.phase is Phase.SWEEPING]
+            members = ending.under(shim) or ending.Members()
+            handle.seen = {identity_from(stat) for stat in members.ours}
+            return members
         return ending.without_shim(
             str(self._attempts.files.run.attempt(life.attempt)),
             shim,
             life.leader,
             handle.hinted_group,
-            orphans,
-            only_one=len(sweeping) == 1,
+            self._fallen(handle),
+            handle.seen,
+        )
+
+    def _fallen(self, handle: Handle) -> ending.Fallen:
+        """Orphans that may be the attempt's, and what tells them from those of others."""
+        everyone = [h for h in self._attempts.handles.values() if h.life.shim is not None]
+        shims = {h.life.shim for h in everyone if h.life.shim is not None}
+        pids = {shim.pid for shim in shims}
+        to_launcher = ending.own_orphans(self._attempts.nursery.pid, pids)
+        to_supervisor = self._strays(pids)
+        others = [h for h in everyone if h is not handle and h.life.phase is not Phase.ENDED]
+        return ending.Fallen(
+            tuple(to_launcher),
+            tuple(to_supervisor),
+            # Looked at after the orphans: a shim that lives now has lost none of them. Its own
+            # death may not have been told yet, so the phase does not answer this.
+            only_one=all(h.life.shim is not None and is_alive(h.life.shim) for h in others),
+            other_leaders=frozenset(h.life.leader for h in others if h.life.leader is not None),
+            other_directories=tuple(
+                str(self._attempts.files.run.attempt(h.life.attempt)) for h in others
+            ),
         )
 
     def stop_step(self, handle: Handle, stop: Stop, now: int) -> None:

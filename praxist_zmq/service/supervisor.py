@@ -25,6 +25,7 @@ from ..host import spawn
 from ..host.clock import Clock
 from ..host.service_manager import notify, watchdog_interval_ms
 from ..host.signal_pipe import SignalPipe
+from ..host.subreaper import become_subreaper
 from ..ledger.files import write_atomically
 from ..protocol.reports import ProcessesSeen
 from ..transport.poller import Poller
@@ -128,7 +129,7 @@ class Supervisor:
         signals = SignalPipe()
         self._poller.register(signals)
         try:
-            spawn.become_subreaper()
+            become_subreaper()
             self._link.watch(self._poller)
             self._ensure_registry()
             self._start_next()

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSIDE = """
 import os, subprocess, sys, time
 from praxist_zmq.host import signals
-from praxist_zmq.host.ending import without_shim
+from praxist_zmq.host.ending import Fallen, without_shim
 from praxist_zmq.host.identity import identity_of, is_alive, open_pidfd
 from tests.support.wait import wait_until
 
@@ -39,7 +39,8 @@ try:
     assert open_pidfd(leader) is None
     assert not signals.send(leader, signals.KILL)
     assert not signals.send_group(fd, signals.KILL)
-    assert not without_shim("/no/such/attempts/j-1.1", own, leader, None, [], True).pids
+    alone = Fallen(only_one=True)
+    assert not without_shim("/no/such/attempts/j-1.1", own, leader, None, alone).pids
     assert stranger.poll() is None
 finally:
     stranger.kill(); stranger.wait()

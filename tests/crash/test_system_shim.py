@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 
+from praxist_zmq.host.identity import read_stat
 from tests.support import oracle
 from tests.support.campaign import ensure_up
 from tests.support.canaries import Canaries
@@ -16,6 +17,11 @@ from tests.support.wait import wait_until
 
 def _shims(run: Run) -> list[int]:
     return [pid for name, pid in run.processes().items() if name.startswith("shim")]
+
+
+def _parent(pid: int) -> int:
+    stat = read_stat(pid)
+    return stat.parent if stat is not None else 0
 
 
 def _shim(run: Run) -> int:
@@ -99,5 +105,46 @@ def test_everything_is_killed(make_run: MakeRun) -> None:
         status = client.status()
         assert status["jobs"]["running"] == status["jobs"]["queued"] == 0
         assert status["jobs_total"] == 5
+    run.down()
+    oracle.check_ended(run)
+
+
+def test_an_escapee_holds_an_adopted_attempt(make_run: MakeRun) -> None:
+    """It shares nothing with its attempt but its ancestry, and the ancestry is gone: it fell to
+    the supervisor. A claim registry that was started meanwhile fell to it too, and holds nothing.
+    """
+    run = make_run(slots=1)
+    run.up()
+    with run.client() as client:
+        actions = [f"wait:{run.gate('adopted')}", f"daemonize:{run.gate('daemon')}"]
+        first = run.submit(client, "escapes", *actions, f"wait:{run.gate('end')}").job.job
+        second = run.submit(client, "next", "exit:3").job.job
+        run.until_started(f"{first}.1")
+        registry = run.processes()["registry"]
+        send(registry, signal.SIGKILL)
+        wait_until(
+            lambda: run.processes().get("registry", registry) != registry, "another registry"
+        )
+        launcher = run.processes()["launcher"]
+        run.kill("launcher")
+        wait_until(
+            lambda: run.processes().get("launcher", launcher) != launcher, "another launcher"
+        )
+        run.open_gate("adopted")
+        wait_until(lambda: run.read_lines("daemon"), "the daemon to be there")
+        daemon = int(run.read_lines("daemon")[0][2])
+        supervisor = run.processes()["supervisor"]
+        send(_shim(run), signal.SIGKILL)
+        wait_until(lambda: _parent(daemon) == supervisor, "the daemon to fall to the supervisor")
+        run.open_gate("end")
+        wait_until(lambda: run.read_lines("end"), "the evaluator to end")
+        run.cli("cancel", first, "--yes").ok()
+        named = f"unkillable: {daemon};"
+        wait_until(lambda: named in str(client.show(first).note), "the daemon to be named", 30)
+        assert os.path.exists(f"/proc/{daemon}")
+        assert client.show(second).state == "queued"
+        run.open_gate("daemon")
+        assert client.wait(first, 60).state == "drained_unknown"
+        assert client.wait(second, 60).exit_code == 3
     run.down()
     oracle.check_ended(run)

@@ -90,7 +90,9 @@ def child_main(run_dir: str, fd: int) -> None:
 class Bench:
     """One run with a launcher process that can be killed and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: str = "") -> None:
+        """`before` is shell that runs ahead of the launcher, in its process."""
+        self.before = before
         self.directory = Path(tempfile.mkdtemp(dir="/tmp", prefix="pzl-"))
         self.run = RunPaths.of(self.directory / "run")
         self.run.run_dir.mkdir()
@@ -108,7 +110,10 @@ class Bench:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
         self.end = ours
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(self.run.run_dir), str(theirs.fileno())],
+            [
+                *("sh", "-c", f'{self.before} exec "$@"', "sh"),
+                *(sys.executable, "-c", CHILD, str(self.run.run_dir), str(theirs.fileno())),
+            ],
             stdin=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
             cwd=ROOT,

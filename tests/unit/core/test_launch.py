@@ -18,6 +18,7 @@ from praxist_zmq.core.launch import (
     SpawnRefused,
     Stuck,
     TreeAbsent,
+    Withdrawn,
     advance,
     latest_report,
 )
@@ -76,8 +77,8 @@ def test_never_ran_needs_proof() -> None:
     assert tell(*going)[-1] == "attempt_ended:unknown"
 
 
-def test_a_shim_that_never_came_is_a_failed_spawn() -> None:
-    assert tell(ShimGone()) == ["spawn_failed"]
+def test_a_shim_that_never_came_is_withdrawn_and_what_cannot_be_made_is_a_failed_spawn() -> None:
+    assert tell(Withdrawn("x")) == ["attempt_ended:never_ran"]
     assert tell(SpawnRefused("log_open", True, "x")) == ["spawn_failed"]
 
 

@@ -39,6 +39,7 @@ def test_the_zygote_imports_only_what_a_shim_needs() -> None:
         "praxist_zmq",
         "praxist_zmq.host",
         "praxist_zmq.host.shim",
+        "praxist_zmq.host.subreaper",
         "praxist_zmq.host.zygote",
     }
 

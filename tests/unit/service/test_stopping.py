@@ -1,0 +1,116 @@
+"""Whom a stop may signal once the shim is gone. The orphan is a real process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from praxist_zmq.core.launch import Life, Phase
+from praxist_zmq.host.attempt_files import AttemptFiles
+from praxist_zmq.host.clock import SystemClock
+from praxist_zmq.host.identity import identity_of
+from praxist_zmq.host.paths import RunPaths
+from praxist_zmq.protocol.process import ProcessIdentity
+from praxist_zmq.service.attempt_handle import Handle
+from praxist_zmq.service.attempts import Attempts
+from praxist_zmq.service.stopping import EndingByOrder
+from praxist_zmq.service.wakeups import Wakeups
+from tests.support.wait import wait_until
+
+
+class FakeNursery:
+    """A fake: there is no zygote."""
+
+    pid = -1
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Iterator[Attempts]:
+    wakeups = Wakeups()
+    files = AttemptFiles(RunPaths.of(tmp_path / "run"))
+    yield Attempts(files, SystemClock(), FakeNursery(), wakeups, 1024)  # type: ignore[arg-type]
+    wakeups.close()
+
+
+@pytest.fixture
+def orphan() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that fell to this launcher: it is our child, and neither zygote nor shim."""
+    process = subprocess.Popen(["sleep", "100"], start_new_session=True, env={})
+    yield process
+    process.kill()
+    process.wait()
+
+
+def identity(pid: int) -> ProcessIdentity:
+    found = identity_of(pid)
+    assert found is not None
+    return found
+
+
+def gone() -> ProcessIdentity:
+    """The shim that was destroyed: nobody has this identity any more."""
+    return identity(os.getpid()).model_copy(update={"pid": 2**22 + 1})
+
+
+def put(attempts: Attempts, name: str, phase: Phase, shim: ProcessIdentity) -> Handle:
+    handle = Handle(life=Life(name, phase=phase, shim=shim))
+    attempts.handles[name] = handle
+    return handle
+
+
+def test_the_only_attempt_without_a_shim_owns_the_orphan(
+    attempts: Attempts, orphan: subprocess.Popen[bytes]
+) -> None:
+    handle = put(attempts, "j-1.1", Phase.SWEEPING, gone())
+    put(attempts, "j-2.1", Phase.RUNNING, identity(os.getpid()))
+    ending = EndingByOrder(attempts, lambda known: [])
+    ending.stop(handle, 0)
+    assert handle.stop is not None
+    ending.stop_step(handle, handle.stop, attempts.clock.mono_ms())
+    assert orphan.wait(20) == -9
+
+
+def test_an_orphan_that_may_be_anothers_is_not_signalled_but_holds(
+    attempts: Attempts, orphan: subprocess.Popen[bytes]
+) -> None:
+    """The other shim's death was not told yet: its attempt still counts as running."""
+    handle = put(attempts, "j-1.1", Phase.SWEEPING, gone())
+    put(attempts, "j-2.1", Phase.RUNNING, gone().model_copy(update={"start_ticks": 1}))
+    ending = EndingByOrder(attempts, lambda known: [])
+    ending.stop(handle, 0)
+    assert handle.stop is not None
+    ending.stop_step(handle, handle.stop, handle.stop.stuck_at_ms)
+    assert handle.life.stuck == (orphan.pid,)
+    assert orphan.poll() is None
+
+
+def test_anothers_evaluator_is_left_out(
+    attempts: Attempts, orphan: subprocess.Popen[bytes]
+) -> None:
+    handle = put(attempts, "j-1.1", Phase.SWEEPING, gone())
+    leader = identity(orphan.pid)
+    life = Life("j-2.1", phase=Phase.SWEEPING, shim=gone(), leader=leader)
+    attempts.handles["j-2.1"] = Handle(life=life)
+    ending = EndingByOrder(attempts, lambda known: [])
+    for _ in range(2):
+        ending.sweep_step(handle, attempts.clock.mono_ms())
+    assert handle.life.phase is Phase.ENDED
+    assert orphan.poll() is None
+
+
+def test_what_was_seen_below_the_shim_stays_the_attempts(
+    attempts: Attempts, orphan: subprocess.Popen[bytes]
+) -> None:
+    """Its parent is nobody that is asked, its environment empty: only the look before tells."""
+    handle = put(attempts, "j-1.1", Phase.SWEEPING, gone())
+    put(attempts, "j-2.1", Phase.SWEEPING, gone().model_copy(update={"pid": 2**22 + 2}))
+    handle.seen = {identity(orphan.pid)}
+    ending = EndingByOrder(attempts, lambda known: [])
+    ending.stop(handle, 0)
+    assert handle.stop is not None
+    ending.stop_step(handle, handle.stop, attempts.clock.mono_ms())
+    wait_until(lambda: orphan.poll() is not None, "the orphan to end")
