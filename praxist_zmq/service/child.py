@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from ..errors import ERRORS, PraxistError
 from ..host.spawn import Exit, ask_to_end, spawn_child
-from ..ledger.files import usable
 from .restart import is_passing, is_permanent
 from .service_log import find_fatal, open_log, tail
 
@@ -63,7 +62,7 @@ class Child:
 
     def start(self, first_line: bytes, now_ms: int) -> None:
         """Spawn it. Raises `start_failed`, `unsafe_path`, `path_unusable`, `no_space`."""
-        output = self._open_log()
+        output = open_log(self.log)
         try:
             self.pid, self._stdin, self.messages = spawn_child(self.command, first_line, output)
         finally:
@@ -74,12 +73,6 @@ class Child:
         self._heard.clear()
         self.started_ms = self.silent_since_ms = now_ms
         self.starts += 1
-
-    def _open_log(self) -> int:
-        """Also after somebody has cleaned up `log/` under a living run."""
-        with usable(self.log):
-            self.log.parent.mkdir(mode=0o700, exist_ok=True)
-            return open_log(self.log)
 
     def listen(self, now_ms: int) -> Said:
         """Read what it said. Never blocks; closes the descriptor at its end."""
