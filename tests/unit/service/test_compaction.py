@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.errors import PraxistError
 from praxist_zmq.ledger.log import Ledger
 from praxist_zmq.ledger.snapshot import Snapshots
 from praxist_zmq.protocol.requests import SubmitJob
+from praxist_zmq.service.compact import compact
 from praxist_zmq.service.compaction import SEALED_SEGMENTS_MIN, Compaction
 from praxist_zmq.transport.poller import Poller
 from tests.support.broker_world import World
@@ -72,3 +74,13 @@ def test_a_log_that_cannot_be_opened_ends_nobody(ledger: Ledger, tmp_path: Path)
     Compaction(ledger, tmp_path / "log" / "compact.log", poller).consider()
     assert not poller.wait(0)
     assert ledger.sealed_since_snapshot >= SEALED_SEGMENTS_MIN
+
+
+@pytest.mark.parametrize("kind", ["job_queued", "job_finished"])
+def test_no_snapshot_forgets_a_record_that_is_unreadable(tmp_path: Path, kind: str) -> None:
+    filled(tmp_path / "ledger", [*records(kind), b"{}"], segment_bytes=1)
+    with pytest.raises(PraxistError) as caught:
+        compact(tmp_path / "ledger")
+    assert caught.value.code == "unreadable_record"
+    assert "first j-1" in caught.value.detail
+    assert Snapshots(tmp_path / "ledger").newest() is None
