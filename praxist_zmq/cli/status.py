@@ -121,7 +121,7 @@ def _why_away(run: RunPaths) -> list[str]:
         free = shutil.disk_usage(run.scheduler).free
         if free < ROOM_MIN_BYTES:
             return [f"the disk of {run.scheduler} has {free / 2**20:.1f} MiB free"]
-        left = json.loads(read_small(run.scheduler / "last_failure.json", STATUS_BYTES_MAX))
+        left = json.loads(read_small(run.last_failure, STATUS_BYTES_MAX))
         code, detail, at = left["code"], left["detail"], left["at"]
     except FileNotFoundError:
         return []

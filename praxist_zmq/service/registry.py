@@ -39,7 +39,7 @@ from ..host.resource_limits import raise_open_files
 from ..host.runtime_dir import ensure_private
 from ..host.signal_pipe import SignalPipe
 from ..host.stdio import ensure_open
-from ..ledger.files import write_atomically
+from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..ledger.snapshot import Snapshots
@@ -275,6 +275,7 @@ def run(host: HostPaths, tell: Any) -> int:
         tell({"held": error.detail})
         return 0
     try:
+        remove_leftovers(host.registry_info)
         signals = SignalPipe()
         service = RegistryService(host, SystemClock(), idle)
         try:
