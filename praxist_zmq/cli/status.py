@@ -6,12 +6,13 @@ When no scheduler answers, the last `status.json` is shown as what was, with hea
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from ..errors import PraxistError
+from ..errors import ERRORS, PraxistError
 from ..host.paths import RunPaths
 from . import output
 from .connect import Caller, ask, connect
@@ -33,6 +34,8 @@ COARSE_WORDS = {
 }
 """Coarse words that stand for one blocker code; the others are shown as they are."""
 WAITING_LOOKED_AT = 1000
+ROOM_MIN_BYTES = 16 * 1024 * 1024
+"""A broker may need so much to start: the copy of a whole segment of its ledger."""
 STATUS_BYTES_MAX = 4 * 1024 * 1024
 _STYLES = {"healthy": "32;1", "troubled": "33;1", "down": "31;1"}
 
@@ -104,8 +107,28 @@ def _last_known(run: RunPaths, error: PraxistError) -> Json:
         warnings.append("this run never had a scheduler")
     except (OSError, ValueError, RecursionError, PraxistError) as fault:
         warnings.append(f"status.json is unreadable: {fault}")
+    warnings += _why_away(run)
     status.update(health="down", warnings=warnings, processes=[])
     return status
+
+
+def _why_away(run: RunPaths) -> list[str]:
+    """What the supervisor left about why it gave up, or what it waits for.
+
+    On a full disk it can leave nothing, so the room is looked at too.
+    """
+    try:
+        free = shutil.disk_usage(run.scheduler).free
+        if free < ROOM_MIN_BYTES:
+            return [f"the disk of {run.scheduler} has {free / 2**20:.1f} MiB free"]
+        left = json.loads(read_small(run.last_failure, STATUS_BYTES_MAX))
+        code, detail, at = left["code"], left["detail"], left["at"]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, RecursionError, PraxistError, KeyError, TypeError) as fault:
+        return [f"last_failure.json is unreadable: {fault}"]
+    title = ERRORS[code].title if isinstance(code, str) and code in ERRORS else f"{code}"
+    return [f"last failure, {at}: {title}: {detail}"]
 
 
 def page(status: Json, more: More, settings: Settings) -> list[str]:

@@ -87,6 +87,11 @@ class RunPaths:
         return self.scheduler / "devices.json"
 
     @property
+    def last_failure(self) -> Path:
+        """Why the supervisor gave up, or what it waits for."""
+        return self.scheduler / "last_failure.json"
+
+    @property
     def attempts(self) -> Path:
         """One directory an attempt."""
         return self.scheduler / "attempts"

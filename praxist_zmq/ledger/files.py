@@ -166,6 +166,17 @@ def remove_temporaries(directory: Path, name_pattern: re.Pattern[str]) -> None:
             os.unlink(entry.path)
 
 
+def remove_leftovers(*paths: Path) -> None:
+    """Delete what killed writers of exactly these files left beside them.
+
+    Only for the one writer of them. Raises PraxistError `path_unusable`.
+    """
+    for directory in {path.parent for path in paths}:
+        names = [re.escape(path.name) for path in paths if path.parent == directory]
+        with usable(directory):
+            remove_temporaries(directory, re.compile(f"(?:{'|'.join(names)})$"))
+
+
 def read_limited(path: Path, limit: int) -> bytes:
     """The content of `path`. Raises PraxistError `too_large` beyond `limit` bytes.
 

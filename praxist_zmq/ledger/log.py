@@ -279,14 +279,20 @@ class Ledger:
             return
         known = self._segments[-1]
         with files.usable(known.path):
-            tear, self._reader.tear = self._reader.tear, None
-            if tear is not None:
-                kept = files.copy_aside(known.path)
-                self.notes.append(
-                    f"{known.path}, offset {tear.offset}: {tear.reason}; "
-                    f"cut there, the file as it was is {kept.name}"
-                )
-            self._descriptor = self._rewrite(known.path)
+            tear = self._reader.tear
+            kept = None if tear is None else files.copy_aside(known.path)
+            try:
+                self._descriptor = self._rewrite(known.path)
+            except BaseException:
+                if kept is not None:  # the original still is as it was, and takes no room twice
+                    kept.unlink(missing_ok=True)
+                raise
+        if tear is not None and kept is not None:
+            self._reader.tear = None
+            self.notes.append(
+                f"{known.path}, offset {tear.offset}: {tear.reason}; "
+                f"cut there, the file as it was is {kept.name}"
+            )
         known.size = self._size
 
     def _rewrite(self, path: Path) -> int:

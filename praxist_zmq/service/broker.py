@@ -36,7 +36,7 @@ from ..host.identity import boot_id, identity_of, own_pid, own_user
 from ..host.paths import ipc
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
-from ..ledger.files import write_atomically
+from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..protocol import codec
@@ -331,6 +331,8 @@ def serve(config: ChildConfig) -> int:
     me = identity_of(own_pid())
     holder: dict[str, object] = {"process": "broker", "pid": own_pid()}
     lock = _take_ledger(config, holder)
+    run = config.run
+    remove_leftovers(run.status, run.endpoint, run.credentials_key, run.shutdown_fence)
     ledger, broker = open_ledger(config)
     broker.soft.run_dir = config.run_dir
     broker.soft.run_key = config.run.run_key

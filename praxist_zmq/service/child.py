@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ..errors import ERRORS, PraxistError
 from ..host.spawn import Exit, ask_to_end, spawn_child
-from .restart import is_permanent
+from .restart import is_passing, is_permanent
 from .service_log import find_fatal, open_log, tail
 
 MESSAGE_BYTES_MAX = 65_536
@@ -61,8 +61,8 @@ class Child:
         return max(self.starts - 1, 0)
 
     def start(self, first_line: bytes, now_ms: int) -> None:
-        """Spawn it. Raises `start_failed`, `unsafe_path`, `path_unusable`."""
-        output = self._open_log()
+        """Spawn it. Raises `start_failed`, `unsafe_path`, `path_unusable`, `no_space`."""
+        output = open_log(self.log)
         try:
             self.pid, self._stdin, self.messages = spawn_child(self.command, first_line, output)
         finally:
@@ -73,14 +73,6 @@ class Child:
         self._heard.clear()
         self.started_ms = self.silent_since_ms = now_ms
         self.starts += 1
-
-    def _open_log(self) -> int:
-        """Also after somebody has cleaned up `log/` under a living run."""
-        try:
-            self.log.parent.mkdir(mode=0o700, exist_ok=True)
-            return open_log(self.log)
-        except OSError as error:
-            raise PraxistError("path_unusable", f"{self.log}: {error.strerror}") from error
 
     def listen(self, now_ms: int) -> Said:
         """Read what it said. Never blocks; closes the descriptor at its end."""
@@ -146,6 +138,17 @@ class Child:
         assert how.code is not None
         code = fatal["code"] if fatal and fatal["code"] in ERRORS else _CODE_OF_EXIT[how.code]
         return PraxistError(code, f"{self.name}: {self.reason(how, pid)}")
+
+    def passing_failure(self, how: Exit, pid: int) -> PraxistError | None:
+        """The reason it left, when that is one which passes, as a full disk does.
+
+        Its exit status is enough: on a full disk its last words are lost.
+        """
+        if not is_passing(how.code):
+            return None
+        fatal = self.fatal or find_fatal(self.log, pid) or {"code": "no_space", "detail": ""}
+        known = fatal["code"] if fatal["code"] in ERRORS else "no_space"
+        return PraxistError(known, f"{self.name}: {fatal['detail'] or how}")
 
     def reason(self, how: Exit, pid: int) -> str:
         """Why it ended, in one line: its own words, else its exit and the last line of its log."""

@@ -21,7 +21,9 @@ from .service_log import configure_log
 def compact(directory: Path) -> int | None:
     """Write a snapshot of everything sealed; its sequence, or None when there is nothing new.
 
-    Raises PraxistError `ledger_damaged`, `no_space`, `internal` (the state is unsound).
+    Raises PraxistError `ledger_damaged`, `no_space`, `unreadable_record` (a snapshot would forget
+    that a record could not be read, and with it what became of its job), `internal` (the state is
+    unsound).
     """
     sealed = sealed_segments(directory)
     snapshots = Snapshots(directory)
@@ -32,8 +34,15 @@ def compact(directory: Path) -> int | None:
     broker = restore((newest.sequence, newest.data) if newest is not None else None)
     last = sealed[-1].last_sequence
     fold(broker, read_until(directory, last, after))
+    unreadable = broker.soft.unreadable
+    if unreadable:
+        raise PraxistError(
+            "unreadable_record",
+            f"no snapshot, so that it stays known: of {len(unreadable)} jobs, first "
+            f"{next(iter(unreadable))}, there are records that cannot be read",
+        )
     faults = check_state(broker.state)
-    if faults and not broker.soft.unreadable:
+    if faults:
         raise PraxistError("internal", f"no snapshot of an unsound state: {faults[0]}")
     snapshots.write(last, broker_snapshot.dump(broker.state))
     return last

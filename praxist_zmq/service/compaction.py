@@ -38,17 +38,23 @@ class Compaction:
         sealed = self._ledger.sealed_since_snapshot
         if sealed < SEALED_SEGMENTS_MIN or sealed == self._failed_at:
             return
-        output = open_log(self._log_path)
         try:
-            command = [sys.executable, "-P", "-m", "praxist_zmq.service.compact"]
-            self._pid, self._pidfd = spawn_helper([*command, str(self._ledger.directory)], output)
+            self._pidfd = self._start()
         except PraxistError as error:
+            # A snapshot only saves time and room: nothing ends for the lack of one.
             self._failed_at = sealed
             self._log.error("no compactor: %s", error)
             return
+        self._poller.register(self._pidfd)
+
+    def _start(self) -> int:
+        output = open_log(self._log_path)
+        try:
+            command = [sys.executable, "-P", "-m", "praxist_zmq.service.compact"]
+            self._pid, pidfd = spawn_helper([*command, str(self._ledger.directory)], output)
         finally:
             os.close(output)
-        self._poller.register(self._pidfd)
+        return pidfd
 
     def ended(self, ready: set[object]) -> None:
         """Reap the compactor if its descriptor is among those that are ready."""

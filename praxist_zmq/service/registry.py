@@ -39,7 +39,7 @@ from ..host.resource_limits import raise_open_files
 from ..host.runtime_dir import ensure_private
 from ..host.signal_pipe import SignalPipe
 from ..host.stdio import ensure_open
-from ..ledger.files import write_atomically
+from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..ledger.snapshot import Snapshots
@@ -53,6 +53,8 @@ from .step import Step
 
 IDLE_EXIT_S = 5.0
 IDLE_EXIT_S_MAX = 86_400.0
+COMPACT_RETRY_MS = 30_000
+"""Between two tries of a snapshot that the disk has no room for."""
 PROGRAM = "registry"
 LEDGER_OWNER = "host"
 """What the ledger's header names in place of a run."""
@@ -77,6 +79,7 @@ class RegistryService:
         self._facts: list[Any] = [RegistryStarted(boot_id())]
         self._door: FrontDoor | None = None
         self._watched_version = -1
+        self._compact_at_ms = 0
         self._busy_at_ms = clock.mono_ms()
 
     @property
@@ -175,10 +178,18 @@ class RegistryService:
 
     def _compact(self) -> None:
         """Replace sealed segments by a snapshot; the state is small, so it is done in between."""
-        if self._ledger.sealed_since_snapshot:
+        now = self._clock.mono_ms()
+        if self._ledger.sealed_since_snapshot and now >= self._compact_at_ms:
             data = encode(self._machine.snapshot())
-            Snapshots(self._host.ledger).write(self._ledger.last_sequence, data)
-            self._ledger.drop_covered()
+            try:
+                Snapshots(self._host.ledger).write(self._ledger.last_sequence, data)
+                self._ledger.drop_covered()
+            except PraxistError as error:
+                if error.code != "no_space":
+                    raise
+                # Nothing is lost: the segments it would replace are kept.
+                self._compact_at_ms = now + COMPACT_RETRY_MS
+                _log.error("no snapshot: %s", error)
         self._ledger.maintain()
 
     def _idle_ms(self) -> int:
@@ -265,6 +276,7 @@ def run(host: HostPaths, tell: Any) -> int:
         tell({"held": error.detail})
         return 0
     try:
+        remove_leftovers(host.registry_info)
         signals = SignalPipe()
         service = RegistryService(host, SystemClock(), idle)
         try:

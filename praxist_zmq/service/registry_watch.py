@@ -14,15 +14,20 @@ import os
 import select
 
 from ..errors import PraxistError
-from ..host.identity import read_stat
+from ..host.clock import pause_ms
+from ..host.identity import identity_of
 from ..host.paths import HostPaths
 from ..host.spawn import boottime_ms_of, watch
 from ..ledger.files import read_limited
+from ..protocol.process import ProcessIdentity
 from ..transport.poller import Poller
 from .registry_start import ensure_registry
 
 _log = logging.getLogger(__name__)
 _INFO_BYTES_MAX = 65_536
+LOOKS_MAX = 20
+LOOK_PAUSE_MS = 50
+"""Together the time in which a registry that serves has written its name."""
 
 
 class RegistryWatch:
@@ -36,24 +41,33 @@ class RegistryWatch:
     def ensure(self, poller: Poller) -> None:
         """Find or start the registry, and watch it. Raises PraxistError."""
         self._forget(poller)
-        ensure_registry(self._host)
-        pid = self._read_pid()
-        stat = read_stat(pid) if pid is not None else None
-        if pid is None or stat is None:
-            _log.warning("%s names no process; its end will not be noticed", self._host.directory)
-            return
-        self._pidfd = watch(pid)
-        if self._pidfd is not None:
-            self._process = (pid, boottime_ms_of(stat.start_ticks))
-            poller.register(self._pidfd)
+        for _ in range(LOOKS_MAX):
+            ensure_registry(self._host)
+            if self._watch_it():
+                assert self._pidfd is not None
+                poller.register(self._pidfd)
+                return
+            # It has just ended, or just begun and not written its name yet.
+            pause_ms(LOOK_PAUSE_MS)
+        _log.warning("%s names no process; its end will not be noticed", self._host.registry_info)
+
+    def _watch_it(self) -> bool:
+        """Whether the process that `registry.json` names is there, and watched now."""
+        named = self._read_identity()
+        pidfd = watch(named.pid) if named is not None else None
+        if named is None or pidfd is None:
+            return False
+        # Read after the pidfd was opened: so it is the same process that both mean.
+        if identity_of(named.pid) != named or _ended(pidfd):
+            os.close(pidfd)
+            return False
+        self._pidfd = pidfd
+        self._process = (named.pid, boottime_ms_of(named.start_ticks))
+        return True
 
     def ended(self, poller: Poller) -> bool:
         """Whether it ended since `ensure`; told once."""
-        if self._pidfd is None:
-            return False
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        if not poll.poll(0):
+        if self._pidfd is None or not _ended(self._pidfd):
             return False
         self._forget(poller)
         return True
@@ -68,10 +82,16 @@ class RegistryWatch:
             os.close(self._pidfd)
         self._pidfd = self._process = None
 
-    def _read_pid(self) -> int | None:
+    def _read_identity(self) -> ProcessIdentity | None:
         try:
             info = json.loads(read_limited(self._host.registry_info, _INFO_BYTES_MAX))
-        except (FileNotFoundError, PraxistError, ValueError):
+            return ProcessIdentity.model_validate(info["process"])
+        except (FileNotFoundError, PraxistError, ValueError, RecursionError, KeyError, TypeError):
             return None
-        pid = info.get("pid") if isinstance(info, dict) else None
-        return pid if isinstance(pid, int) and pid > 0 else None
+
+
+def _ended(pidfd: int) -> bool:
+    """Also while nobody has reaped it yet."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

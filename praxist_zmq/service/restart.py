@@ -3,7 +3,8 @@
 The rule is Erlang/OTP's restart intensity: more than `limit` restarts within `period_ms`, over
 all processes together, means that restarting does not help; the supervisor then stops everything
 and says why, instead of looping. An exit code that names a permanent cause (a damaged or
-unwritable ledger, an unusable path, an invalid contract) is never answered with a restart.
+unwritable ledger, an unusable path, an invalid contract) is never answered with a restart; one
+that names a passing cause (a full disk) is answered with one every few seconds, without a limit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections import deque
 RESTARTS_MAX = 5
 PERIOD_MS = 10_000
 PERMANENT_EXIT_CODES = frozenset({73, 74, 78})
+PASSING_EXIT_CODE = 75
+"""How a process ends that found no room on the disk."""
 
 
 class RestartIntensity:
@@ -36,3 +39,8 @@ class RestartIntensity:
 def is_permanent(exit_code: int | None) -> bool:
     """Whether an exit code names a cause that a restart cannot mend."""
     return exit_code in PERMANENT_EXIT_CODES
+
+
+def is_passing(exit_code: int | None) -> bool:
+    """Whether an exit code names a cause that passes without us, but not within seconds."""
+    return exit_code == PASSING_EXIT_CODE

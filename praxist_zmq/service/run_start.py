@@ -26,7 +26,7 @@ from ..host.identity import identity_of
 from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, ipc, runtime_root
 from ..host.runtime_dir import ensure_private
 from ..host.spawn import READY_FD
-from ..ledger.files import write_atomically
+from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
@@ -155,6 +155,7 @@ def serve_run(
     lock = _own(run, identity)
     try:
         _log_to(run.service_logs / "supervisor.log")
+        remove_leftovers(run.devices, run.last_failure)
         start.devices = choose(run.devices, request.sim)
         with _announced(run, start):
             return _supervise(start, announce, command_of)
@@ -226,6 +227,7 @@ def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
         "supervisor": start.supervisor.model_dump(),
     }
     run_file = directory / "run.json"
+    remove_leftovers(run_file)
     write_atomically(run_file, json.dumps(content).encode() + b"\n", durable=False)
     try:
         yield
@@ -281,7 +283,7 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
             first_line=lambda name: start.config(name).model_dump_json().encode() + b"\n",
             link=report,
             registry=RegistryWatch(start.host),
-            files=RunFiles(run.scheduler / "last_failure.json", run.shutdown_fence),
+            files=RunFiles(run.last_failure, run.shutdown_fence),
             clock=SystemClock(),
             own_pid=os.getpid(),
             on_ready=lambda: announce(start.facts(children["broker"].facts)),

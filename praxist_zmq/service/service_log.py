@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import PraxistError
-from ..ledger.files import open_regular
+from ..ledger.files import open_regular, usable
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
 """A file that has reached this is turned over before the next line."""
@@ -25,14 +25,17 @@ TAIL_BYTES = 8_192
 def open_log(path: Path) -> int:
     """A descriptor that appends to `path`, turned over first when it is full.
 
-    Raises `unsafe_path` or `path_unusable`.
+    Also after somebody has cleaned up its directory under a living run: it is made again. Raises
+    `unsafe_path`, `path_unusable` or `no_space`.
     """
-    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    if os.fstat(descriptor).st_size < LOG_BYTES_MAX:
-        return descriptor
-    os.close(descriptor)
-    _turn_over(path)
-    return open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with usable(path):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if os.fstat(descriptor).st_size < LOG_BYTES_MAX:
+            return descriptor
+        os.close(descriptor)
+        _turn_over(path)
+        return open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def _turn_over(path: Path) -> None:

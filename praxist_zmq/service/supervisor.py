@@ -4,15 +4,14 @@ Decides nothing about jobs, reads no ledger, and signals nobody but its own chil
 has not reaped yet (their numbers are therefore still theirs). One loop serves every phase, so a
 signal is obeyed within a turn also while the processes are starting.
 
-Rules: `service.restart` for intensity and permanent failures (Erlang/OTP); readiness by message
-with a bound (s6, systemd); start in order, end in reverse order. The end of a child is told by
-SIGCHLD, which also tells of orphans that this process, a subreaper, has inherited; so no pidfd
+Rules: `service.restart` for intensity, permanent and passing failures (Erlang/OTP); readiness by
+message with a bound (s6, systemd); start in order, end in reverse order. The end of a child is told
+by SIGCHLD, which also tells of orphans that this process, a subreaper, has inherited; so no pidfd
 is kept for children. The registry is nobody's child: it is watched by a pidfd.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,10 +25,10 @@ from ..host.clock import Clock
 from ..host.service_manager import notify, watchdog_interval_ms
 from ..host.signal_pipe import SignalPipe
 from ..host.subreaper import become_subreaper
-from ..ledger.files import write_atomically
 from ..protocol.reports import ProcessesSeen
 from ..transport.poller import Poller
 from .child import Child
+from .last_failure import leave_failure
 from .restart import RestartIntensity
 
 READY_BOUND_MS = 30_000
@@ -37,9 +36,11 @@ READY_BOUND_MS = 30_000
 END_BOUND_MS = 10_000
 """Between SIGTERM and SIGKILL of a child."""
 READY_TRIES = 2
-FRONT = "gateway"
-FRONT_REST_MS = 2_000
 """A process given up so often in a row for not getting ready is not started again."""
+REST_MS = 2_000
+"""Between restarts of what must not end the run: the gateway past its limit, the host's registry
+past its own, and whatever found no room on the disk."""
+FRONT = "gateway"
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class RunFiles:
     """Files the supervisor reads or writes."""
 
     failure: Path
-    """`last_failure.json`: why it gave up."""
+    """`last_failure.json`: why it gave up, or what it waits for."""
     fence: Path
     """Present once a stop of the run was ordered."""
 
@@ -107,6 +108,8 @@ class Supervisor:
         self._on_child_ready = on_child_ready
         self._intensity = RestartIntensity()
         self._front_intensity = RestartIntensity()
+        self._registry_intensity = RestartIntensity()
+        self._registry_rests_until_ms: int | None = None
         self._poller = Poller()
         self._polled: dict[str, int] = {}
         self._phase: Literal["starting", "serving", "ending"] = "starting"
@@ -115,6 +118,8 @@ class Supervisor:
         self._asked_at_ms: int | None = None
         self._hurry = False
         self._failure: PraxistError | None = None
+        self._waiting_for: set[str] = set()
+        """The children that `last_failure.json` and the service manager were told of."""
         self.stopped = False
         """Whether it ended because a stop of the run was complete."""
         self._started_ms = clock.mono_ms()
@@ -155,9 +160,7 @@ class Supervisor:
         for pid, how in spawn.reap():
             self._reaped(pid, how)
         if self._registry.ended(self._poller) and self._phase != "ending":
-            _log.warning("the claim registry ended")
-            if self._may_restart("registry", "it ended"):
-                self._ensure_registry()
+            self._registry_ended()
         self._link.serve()
         self._keep_bounds()
         self._advance_end()
@@ -173,7 +176,16 @@ class Supervisor:
             if said == "ready" and self._phase != "ending":
                 _log.info("%s is ready", child.name, extra={"fields": {"child_pid": child.pid}})
                 self._guarded(partial(self._on_child_ready, child.name))
+                self._no_longer_waiting(child)
                 self._start_next()
+
+    def _no_longer_waiting(self, child: Child) -> None:
+        if child.name not in self._waiting_for:
+            return
+        self._waiting_for.discard(child.name)
+        if not self._waiting_for:
+            self._files.failure.unlink(missing_ok=True)
+            notify("STATUS=serving")
 
     def _guarded(self, action: Callable[[], None]) -> bool:
         """Run a step that may fail on purpose; its failure ends the run's processes in order."""
@@ -204,9 +216,13 @@ class Supervisor:
         notify("READY=1", "STATUS=serving", f"MAINPID={self._own_pid}")
 
     def _spawn(self, child: Child) -> None:
-        if not self._guarded(
-            lambda: child.start(self._first_line(child.name), self._clock.mono_ms())
-        ):
+        try:
+            child.start(self._first_line(child.name), self._clock.mono_ms())
+        except PraxistError as error:
+            if error.code == "no_space" and self._phase == "serving":
+                self._rest(child, error, "not started")
+            else:
+                self._fail(error)
             return
         assert child.messages is not None
         self._poller.register(child.messages)
@@ -215,8 +231,28 @@ class Supervisor:
         self._tell_processes()
 
     def _ensure_registry(self) -> None:
-        self._guarded(lambda: self._registry.ensure(self._poller))
+        """The first time, a full disk is told to whoever starts the run; later it passes."""
+        self._registry_rests_until_ms = None
+        try:
+            self._registry.ensure(self._poller)
+        except PraxistError as error:
+            if error.code == "no_space" and self._phase == "serving":
+                self._rest_registry(str(error))
+            else:
+                self._fail(error)
         self._tell_processes()
+
+    def _registry_ended(self) -> None:
+        """It is the host's, not the run's: its ends are counted apart, and end no run."""
+        if self._registry_intensity.allow(self._clock.mono_ms()):
+            _log.warning("the claim registry ended")
+            self._ensure_registry()
+        else:
+            self._rest_registry("it ended too often")
+
+    def _rest_registry(self, reason: str) -> None:
+        self._registry_rests_until_ms = self._clock.mono_ms() + REST_MS
+        _log.error("the claim registry rests for %d s: %s", REST_MS // 1000, reason)
 
     # -- watching
 
@@ -240,23 +276,27 @@ class Supervisor:
             self._begin_end()
             return
         permanent = child.permanent_failure(how, pid)
+        passing = child.passing_failure(how, pid)
         if permanent is not None:
-            self._give_up(child.name, str(how), permanent, child.log_tail())
-        elif self._may_restart(child.name, child.reason(how, pid), str(how), child):
+            self._give_up(child, how, permanent)
+        elif passing is not None and self._phase == "starting":
+            self._give_up(child, how, passing)
+        elif passing is not None:
+            self._rest(child, passing, str(how))
+        elif self._may_restart(child, child.reason(how, pid), how):
             self._spawn(child)
 
-    def _may_restart(
-        self, name: str, reason: str, how: str = "ended", child: Child | None = None
-    ) -> bool:
-        if child is not None and child.unready_ends >= self._tries():
+    def _may_restart(self, child: Child, reason: str, how: spawn.Exit) -> bool:
+        name = child.name
+        if child.unready_ends >= self._tries():
             error = PraxistError("start_failed", f"{name} did not get ready in time: {reason}")
-        elif child is not None and name == FRONT and self._phase == "serving":
+        elif name == FRONT and self._phase == "serving":
             return self._front_may_restart(child, reason)
         elif self._intensity.allow(self._clock.mono_ms()):
             return True
         else:
             error = PraxistError("restart_limit", f"{name}: {reason}")
-        self._give_up(name, how, error, child.log_tail() if child else "")
+        self._give_up(child, how, error)
         return False
 
     def _front_may_restart(self, child: Child, reason: str) -> bool:
@@ -265,9 +305,18 @@ class Supervisor:
         now = self._clock.mono_ms()
         if self._front_intensity.allow(now):
             return True
-        child.rest_until_ms = now + FRONT_REST_MS
-        _log.error("%s rests for %d s: %s", child.name, FRONT_REST_MS // 1000, reason)
+        child.rest_until_ms = now + REST_MS
+        _log.error("%s rests for %d s: %s", child.name, REST_MS // 1000, reason)
         return False
+
+    def _rest(self, child: Child, error: PraxistError, how: str) -> None:
+        """Its reason passes without us, in its own time: it is tried again for as long as that
+        takes, and whoever looks is told what is waited for."""
+        child.rest_until_ms = self._clock.mono_ms() + REST_MS
+        _log.error("%s is tried again in %d s: %s", child.name, REST_MS // 1000, error)
+        leave_failure(self._files.failure, child.name, how, error, child.log_tail())
+        self._waiting_for.add(child.name)
+        notify(f"STATUS=waiting: {error}")
 
     def _tries(self) -> int:
         """In the first round nobody waits for a second try: whoever starts the run is told."""
@@ -277,6 +326,8 @@ class Supervisor:
         if self._phase == "ending":
             return
         now = self._clock.mono_ms()
+        if self._registry_rests_until_ms is not None and now >= self._registry_rests_until_ms:
+            self._ensure_registry()
         for child in self._children:
             if child.rest_until_ms is not None and now >= child.rest_until_ms:
                 child.rest_until_ms = None
@@ -288,22 +339,8 @@ class Supervisor:
                 child.silent_since_ms = now
                 spawn.kill_now(child.pid)
 
-    def _give_up(self, name: str, how: str, error: PraxistError, log_tail: str) -> None:
-        content = {
-            "format_version": "1.0",
-            "at": spawn.utc_now(),
-            "process": name,
-            "exit": how,
-            "code": error.code,
-            "detail": error.detail,
-            "log_tail": log_tail,
-        }
-        try:
-            write_atomically(
-                self._files.failure, json.dumps(content, indent=1).encode() + b"\n", durable=False
-            )
-        except (OSError, PraxistError) as trouble:
-            _log.error("last_failure.json: %s", trouble)
+    def _give_up(self, child: Child, how: spawn.Exit, error: PraxistError) -> None:
+        leave_failure(self._files.failure, child.name, str(how), error, child.log_tail())
         self._fail(error)
 
     def _fail(self, error: PraxistError) -> None:
@@ -378,7 +415,8 @@ class Supervisor:
                 for child in self._children
                 if child.pid is not None and not child.ready
             ]
-            due += [c.rest_until_ms for c in self._children if c.rest_until_ms is not None]
+            rests = [self._registry_rests_until_ms, *(c.rest_until_ms for c in self._children)]
+            due += [until for until in rests if until is not None]
         if self._watchdog_ms is not None:
             due.append(self._watchdog_at_ms)
         return max(min(due) - now, 0) if due else None

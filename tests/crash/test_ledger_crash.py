@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from praxist_zmq.errors import PraxistError
+from praxist_zmq.ledger import segment
 from praxist_zmq.ledger.snapshot import Snapshots, sealed_segments
 from tests.support.ledgers import contents, filled, opened, started
 
@@ -305,3 +306,28 @@ def test_a_read_only_disk_at_start_is_named(small_disk: Path) -> None:
         ledger.start()
     assert caught.value.code == "path_unusable"
     assert str(directory) in caught.value.detail
+
+
+def test_starts_that_find_no_room_leave_nothing_and_keep_the_tear(small_disk: Path) -> None:
+    directory = small_disk / "ledger"
+    ledger = started(directory)
+    ledger.commit([b'{"filling":"%b"}' % (b"x" * 300_000)])
+    ledger.close()
+    last = segment.path_of(directory, 1)
+    with last.open("ab") as file:
+        file.write(b"torn")
+    as_it_was = last.read_bytes()
+    filling = small_disk / "filling"
+    # Room for one copy, not for two: the one kept aside must not stay from try to try.
+    filling.write_bytes(b"x" * 250_000)
+    for _ in range(3):
+        with pytest.raises(PraxistError) as caught:
+            started(directory)
+        assert caught.value.code == "no_space"
+        assert [path.name for path in directory.iterdir()] == [last.name]
+        assert last.read_bytes() == as_it_was
+    filling.unlink()
+    ledger = started(directory)
+    ledger.close()
+    assert len(ledger.notes) == 1
+    assert last.with_name(f"{last.name}.broken-1").read_bytes() == as_it_was

@@ -109,3 +109,42 @@ def test_something_else_in_its_place_refuses(make_run: MakeRun, kind: str) -> No
     assert refused.status in (73, 74), refused
     assert kept.read_bytes() == content
     assert not [n for n in run.processes() if n != "registry"]
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_damaged_ledger_of_the_registry_is_moved_aside(make_run: MakeRun, repaired: bool) -> None:
+    """The steps of docs/operations.md."""
+    run = make_run(sim="gpus=1,memory=16")
+    run.up()
+    ledger = run.host_dir / "ledger"
+    with run.client() as client:
+        gate = run.evaluator(f"wait:{run.gate('go')}", "exit:3")
+        job = client.submit(
+            tag="holds", peer="p", command=gate, cwd="/", environment={}, profile="gpu"
+        ).job.job
+        run.until_started(f"{job}.1")
+    run.kill_all(registry=True)
+    last = _segments(ledger)[-1]
+    lines = last.read_bytes().splitlines(keepends=True)
+    lines[-2] = b"!" * (len(lines[-2]) - 1) + b"\n"
+    last.write_bytes(b"".join(lines))
+    refused = run.try_up()
+    assert refused.status == 74, refused
+    assert run.cli("ledger", "verify", str(ledger)).status == 74
+    copy = run.host_dir.parent / "registry-copy"
+    if repaired:
+        run.cli("ledger", "repair", "--copy", str(copy), str(ledger))
+    ledger.rename(run.host_dir / "ledger.damaged")
+    if repaired:
+        copy.rename(ledger)
+    run.up()
+    with run.client() as client:
+        waits = client.submit(
+            tag="waits", peer="p", command=["true"], cwd="/", environment={}, profile="gpu"
+        ).job.job
+        devices = client.devices()
+        assert client.show(waits).state == "queued", devices
+        run.open_gate("go")
+        assert client.wait(job, 60).exit_code == 3
+        assert client.wait(waits, 60).exit_code == 0
+    run.down()

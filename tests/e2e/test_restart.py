@@ -114,8 +114,14 @@ def test_derived_files_are_made_anew(run: Run, damage: bytes) -> None:
     run.kill_all(registry=True)
     run.paths.status.write_bytes(damage)
     run.paths.endpoint.write_bytes(damage)
-    (run.host_dir / "registry.json").write_bytes(damage)
+    registry_info = run.host_dir / "registry.json"
+    registry_info.write_bytes(damage)
+    ours = (run.paths.status, run.paths.endpoint, run.paths.shutdown_fence, run.paths.devices)
+    left = [p.with_name(f".{p.name}.{'0' * 16}.tmp") for p in (*ours, registry_info)]
+    for path in left:
+        path.write_bytes(damage)
     run.up()
+    assert not [path for path in left if path.exists()], "what killed writers left is removed"
     assert run.show(job).state == "completed"
     run.down()
     oracle.check_ended(run)

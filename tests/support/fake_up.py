@@ -3,7 +3,8 @@
     python fake_up.py RUN_DIR CONTROL [detach]
 
 Prints one ready line, or the error's code and detail on stderr with its exit status. The clock
-is ahead by the milliseconds in CONTROL/clock_ahead_ms, so that a test need not wait for bounds.
+is ahead by the milliseconds in CONTROL/clock_ahead_ms, so that a test need not wait for bounds;
+with CONTROL/clock_at_ms it stands there, so that a slow machine is no slower than a bound.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ FAKE_CHILD = str(Path(__file__).with_name("fake_child.py"))
 def main() -> int:
     """Serve, or start detached."""
     control, options = sys.argv[2], sys.argv[3:]
-    ahead = Path(control) / "clock_ahead_ms"
+    ahead, at = Path(control) / "clock_ahead_ms", Path(control) / "clock_at_ms"
 
     class FakeClock(SystemClock):
         def mono_ms(self) -> int:
+            if at.exists():
+                return int(at.read_text())
             return super().mono_ms() + (int(ahead.read_text()) if ahead.exists() else 0)
 
     setattr(run_start, "SystemClock", FakeClock)  # noqa: B010 (mypy knows it as a class)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -281,6 +282,24 @@ def test_status_of_a_run_that_nobody_serves_is_read_from_its_file(
     file.unlink()
     os.mkfifo(file)
     assert call("status").exit_code == 3
+
+
+def test_status_of_a_run_that_nobody_serves_tells_what_is_waited_for(
+    scheduler: FakeScheduler, call: Call, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler.refuse_to_connect = PraxistError("scheduler_restarting", "no connection")
+    left = run_dir / "resource_scheduler" / "last_failure.json"
+    left.write_text('{"code": "no_space", "detail": "broker: a segment", "at": "noon"}')
+    told = call("status", "--json").document["warnings"]
+    assert (
+        told[-1] == "last failure, noon: the disk that holds the ledger is full: broker: a segment"
+    )
+    for content in ("{", "[]", '{"code": 1}'):
+        left.write_text(content)
+        assert "last_failure.json is unreadable" in call("status").out
+    usage = shutil.disk_usage(run_dir)._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert "has 1.0 MiB free" in call("status").out
 
 
 def test_a_refusal_is_text_or_an_error_document(scheduler: FakeScheduler, call: Call) -> None:

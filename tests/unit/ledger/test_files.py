@@ -104,3 +104,26 @@ def test_only_our_own_leftovers_are_removed(tmp_path: Path) -> None:
     files.remove_temporaries(tmp_path, re.compile(r"^a$"))
     assert len(list(tmp_path.iterdir())) == 3
     assert not (tmp_path / f".a.{'0' * 16}.tmp").exists()
+
+
+def test_only_what_killed_writers_of_the_named_files_left_is_removed(tmp_path: Path) -> None:
+    suffix = f"{'0' * 16}.tmp"
+    mine = [tmp_path / "status.json", tmp_path / "deeper" / "a+b"]
+    mine[1].parent.mkdir()
+    left = [path.with_name(f".{path.name}.{suffix}") for path in mine]
+    others = [
+        tmp_path / name
+        for name in (
+            f".status.json.old.{suffix}",
+            f".aab.{suffix}",
+            ".status.json.tmp",
+            f".x.{suffix}",
+        )
+    ]
+    for path in [*mine, *left, *others]:
+        path.touch()
+    (tmp_path / f".status.json.{'1' * 16}.tmp").mkdir()
+    files.remove_leftovers(*mine)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in [*mine, *others])
+    assert (tmp_path / f".status.json.{'1' * 16}.tmp").is_dir()

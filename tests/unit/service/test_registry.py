@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.host.paths import HostPaths
+from praxist_zmq.ledger.snapshot import Snapshots
 from praxist_zmq.protocol.claims import (
     Bind,
     ClaimRequestEnvelope,
@@ -24,6 +26,7 @@ from praxist_zmq.protocol.claims import (
     RegisterRun,
 )
 from praxist_zmq.protocol.codec import decode_claim_reply, encode
+from praxist_zmq.service.registry import RegistryService
 from praxist_zmq.transport.request import Connection, Requester
 from tests.support.claims import command, exclusive, reserve, run_key, run_row
 from tests.support.registry_process import Asker, Process, RegistryProcess
@@ -253,3 +256,40 @@ def test_views_are_pushed_to_registered_brokers(
         )
     finally:
         broker.close()
+
+
+class FakeFullLedger:
+    """A ledger with something to compact."""
+
+    sealed_since_snapshot = 1
+    last_sequence = 1
+    low_space = False
+
+    def maintain(self) -> None:
+        """Nothing to bring back."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_snapshot_that_the_disk_has_no_room_for_does_not_end_it(
+    host: HostPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def full(self: Snapshots, sequence: int, data: bytes) -> None:
+        tried.append(sequence)
+        raise PraxistError("no_space", "the fake disk is full")
+
+    service = RegistryService(host, SystemClock(), 60.0)
+    real = service._ledger
+    try:
+        monkeypatch.setattr(Snapshots, "write", full)
+        monkeypatch.setattr(service, "_ledger", FakeFullLedger())
+        service._compact()
+        service._compact()
+        assert tried == [1], "tried once, and then not in every turn"
+    finally:
+        monkeypatch.undo()
+        assert service._ledger is real
+        service.close()

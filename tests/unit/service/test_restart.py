@@ -5,7 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from praxist_zmq.service.restart import PERIOD_MS, RESTARTS_MAX, RestartIntensity, is_permanent
+from praxist_zmq.service.restart import (
+    PERIOD_MS,
+    RESTARTS_MAX,
+    RestartIntensity,
+    is_passing,
+    is_permanent,
+)
 
 
 def test_five_restarts_at_once_are_allowed_and_the_sixth_is_not() -> None:
@@ -42,3 +48,9 @@ def test_no_window_ever_holds_more_restarts_than_the_limit(gaps: list[int]) -> N
 def test_permanent_exits() -> None:
     assert [code for code in range(256) if is_permanent(code)] == [73, 74, 78]
     assert not is_permanent(None)
+
+
+def test_a_passing_exit_is_no_permanent_one() -> None:
+    assert [code for code in range(256) if is_passing(code)] == [75]
+    assert not is_passing(None)
+    assert not is_permanent(75)

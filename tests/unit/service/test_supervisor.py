@@ -80,6 +80,12 @@ class FakeRun:
         whole.rename(self.control / "clock_ahead_ms")
         process.send_signal(signal.SIGCHLD)
 
+    def rests(self, name: str) -> int:
+        """How often the supervisor let it rest."""
+        words = (f"{name} rests for", f"{name} is tried again in")
+        log = (self.run.service_logs / "supervisor.log").read_text()
+        return sum(log.count(word) for word in words)
+
     def pids(self, name: str) -> list[int]:
         return [int(line.split()[1]) for line in self.notes(name) if line.startswith("start")]
 
@@ -193,6 +199,52 @@ def test_peers_that_crash_the_gateway_do_not_end_the_run(fake: FakeRun) -> None:
         wait_until(lambda n=number: len(fake.pids("gateway")) == n + 2, "started again")
     assert process.poll() is None
     assert len(fake.pids("broker")) == 1
+
+
+def test_a_full_disk_is_waited_for_without_a_limit(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    fake.behave("broker", exit=75, fatal="no_space")
+    os.kill(fake.pids("broker")[0], signal.SIGKILL)
+    failure = fake.run.scheduler / "last_failure.json"
+    for number in range(8):
+        wait_until(lambda n=number: len(fake.pids("broker")) == n + 2, "it is tried again")
+        wait_until(lambda: not alive(fake.pids("broker")[-1]), "it found no room")
+        wait_until(lambda n=number: fake.rests("broker") == n + 1, "it rests")
+        fake.let_time_pass(process, (number + 1) * 2_100)
+    content = json.loads(failure.read_text())
+    assert (content["process"], content["code"]) == ("broker", "no_space")
+    fake.behave("broker")
+    wait_until(lambda: not failure.exists(), "the broker serves")
+    assert process.poll() is None
+    assert all(len(fake.pids(name)) == 1 for name in CHILDREN if name != "broker")
+
+
+def test_a_full_disk_at_the_start_is_told_to_whoever_starts_the_run(fake: FakeRun) -> None:
+    fake.behave("broker", exit=75, fatal="no_space")
+    process = fake.up()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "no_space broker: the fake says so" in errors
+    assert len(fake.pids("broker")) == 1
+
+
+def test_a_registry_that_ends_often_does_not_end_the_run(fake: FakeRun) -> None:
+    process = fake.up()
+    fake.ready(process)
+    known, stands = None, fake.control / "clock_at_ms"
+    stands.write_text("1000000000")
+    for _ in range(6):
+        known = wait_until(
+            lambda before=known: pid if (pid := registry_pid(fake)) != before else None, "serves"
+        )
+        os.kill(known, signal.SIGKILL)
+    wait_until(lambda: fake.rests("registry") == 1, "it rests")
+    stands.unlink()
+    fake.let_time_pass(process, 1_000_000_000)
+    wait_until(lambda: registry_pid(fake), "it is started again")
+    assert process.poll() is None
+    assert all(len(fake.pids(name)) == 1 for name in CHILDREN)
 
 
 def test_a_permanent_failure_is_told_at_once_and_not_retried(fake: FakeRun) -> None:
