@@ -25,10 +25,10 @@ from ..core.commands import (
     RegistryLost,
     RegistrySaid,
 )
-from ..core.decision import Send, Stamp
+from ..core.decision import Send, Stamp, Undecodable
 from ..core.invariants import check_state
 from ..core.queries import status
-from ..core.turn import Turn, refusal_of
+from ..core.turn import Turn
 from ..core.views import timestamp
 from ..errors import PraxistError
 from ..host.clock import SystemClock, pause_ms
@@ -162,9 +162,7 @@ class BrokerShell:
         try:
             envelope = codec.decode_request(body)
         except PraxistError as error:
-            self._broker.soft.count(f"refused_{error.code}")
-            answer = Send("client", refusal_of(error), address, peek_request_id(body))
-            self._send([answer])
+            yield Undecodable(address, peek_request_id(body), error)
             return
         uid, _, pid = sender.partition(b":")
         yield ClientRequest(

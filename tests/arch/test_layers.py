@@ -111,6 +111,17 @@ def test_only_the_step_commits_to_a_ledger() -> None:
     assert not found, "\n".join(found)
 
 
+def test_only_the_step_gives_a_machines_sender_something_to_send() -> None:
+    """Also a refusal: beside the step it would leave before what was asked earlier."""
+    senders = {
+        source.parts
+        for source in in_folder("service")
+        for _, name in calls(source)
+        if name == "self._send"
+    }
+    assert senders == {("service", "step")}
+
+
 def test_light_modules_do_not_import_pydantic() -> None:
     light = {PACKAGE / name for name in LIGHT}
     found = [
