@@ -5,9 +5,7 @@ The kernel's limits on one `execve` string (131,071 bytes and its NUL) and on th
 submitted, so that a job which can never start is refused at once.
 """
 
-FRAMES_PER_MESSAGE = 2
 FRAME_BYTES_MAX = 4 * 1024 * 1024
-JSON_DEPTH_MAX = 64
 BATCH_JOBS_MAX = 1_000
 ARGUMENTS_MAX = 65_536
 EXEC_STRING_BYTES_MAX = 131_071

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Literal
 
 import zmq
 
@@ -117,34 +116,3 @@ class Subscriber:
     def close(self) -> None:
         """Close the connection."""
         self.socket.close(0)
-
-
-class SequenceTracker:
-    """Compares what a reader has with what a publication covers. Pure."""
-
-    def __init__(self, epoch: int, sequence: int) -> None:
-        self.epoch = epoch
-        self.sequence = sequence
-
-    def accept(
-        self, epoch: int, first: int, last: int
-    ) -> Literal["ok", "duplicate", "gap", "new_epoch"]:
-        """Judge a publication of sequences `first` to `last`; `ok` moves the reader to `last`.
-
-        `duplicate`: nothing new in it. `gap`, `new_epoch`: ask the scheduler for the state, then
-        `reset`. A publication that overlaps what is known is `ok`; drop the known part. A
-        keep-alive covers nothing new: `first` is `last + 1`.
-        """
-        if epoch != self.epoch:
-            return "duplicate" if epoch < self.epoch else "new_epoch"
-        if first > self.sequence + 1:
-            return "gap"
-        if last <= self.sequence:
-            return "duplicate"
-        self.sequence = last
-        return "ok"
-
-    def reset(self, epoch: int, sequence: int) -> None:
-        """The reader has read the state up to `sequence` of `epoch`."""
-        self.epoch = epoch
-        self.sequence = sequence
