@@ -12,11 +12,10 @@ from typing import Any, Protocol
 
 from ..errors import ERRORS, PraxistError
 from ..host.paths import RunPaths
+from ..protocol.envelope import Json
 from .advice import nearest_job, nearest_profile, no_run_here
 from .run_selection import find_run
 from .settings import Settings
-
-Json = dict[str, Any]
 
 
 class Caller(Protocol):

@@ -9,6 +9,7 @@ import click
 
 from ..errors import PraxistError
 from ..host.paths import RunPaths
+from ..protocol.envelope import Json
 from . import output
 from .advice import newest_log
 from .connect import Caller, ask_job, connect
@@ -17,7 +18,7 @@ from .log_tail import LogFollower, copy_rest, seek_last_lines, stdout_sink
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import open_regular
-from .verdict import Json, exit_of, is_terminal_state
+from .verdict import exit_of, is_terminal_state
 from .waiting import changes
 from .words import PROGRAM, safe
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import ERRORS, PraxistError
+from ..protocol.envelope import Json
+from ..protocol.job_states import TERMINAL_STATES
 
-Json = dict[str, Any]
 ViewT = TypeVar("ViewT")
-TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
 
 
 @cache

@@ -37,6 +37,7 @@ DOORS: dict[str, frozenset[str]] = {
 LIGHT = (
     "errors.py",
     "protocol/envelope.py",
+    "protocol/job_states.py",
     "protocol/limits.py",
     "host/paths.py",
     "client/__init__.py",
