@@ -8,7 +8,7 @@ from ..errors import PraxistError
 from ..protocol.envelope import Json
 from . import output
 from .advice import nearest_subject
-from .connect import Caller, RefusedByScheduler, ask, connect
+from .connect import Caller, ask, connect
 from .documents import BLOCKER_KEYS, head, job_body, pick
 from .settings import global_options, settings_of
 from .verdict import blocker_text, ending_told, is_terminal_state
@@ -44,7 +44,7 @@ def _ask(client: Caller, subject: str, timeout_s: float) -> Json:
     """The broker's explanation; what it does not know is answered with the nearest it does."""
     try:
         return ask(client, {"kind": "explain_job", "subject": subject}, timeout_s)
-    except RefusedByScheduler as error:
+    except PraxistError as error:
         if error.code != "unknown_job":
             raise
         if subject.startswith("lease:"):
