@@ -19,3 +19,5 @@ SECRET_SPANS_BYTES_MAX = 1024 * 1024
 """What the names of credential variables may add to a stored command."""
 REQUEST_IDS_KEPT = 65_536
 LOG_TAIL_BYTES = 8_192
+SOCKET_PATH_BYTES_MAX = 107
+"""Bytes of a socket's path: `sun_path` of unix(7), less its NUL"""

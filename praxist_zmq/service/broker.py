@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
@@ -33,7 +32,6 @@ from ..core.views import timestamp
 from ..errors import PraxistError
 from ..host.clock import SystemClock, pause_ms
 from ..host.identity import boot_id, identity_of, own_pid, own_user
-from ..host.paths import ipc
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..ledger.files import write_atomically
@@ -44,6 +42,7 @@ from ..protocol.envelope import PROTOCOL_VERSION
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen
+from ..transport.context import endpoint_of
 from ..transport.correlation import peek_request_id
 from ..transport.link import LinkMessage, LinkServer
 from ..transport.poller import Item, Poller
@@ -252,8 +251,8 @@ class BrokerShell:
         config = self._config
         document = {
             "format_version": "1.0",
-            "endpoint": ipc(Path(config.front)),
-            "events_endpoint": ipc(Path(config.events)),
+            "endpoint": endpoint_of(config.front),
+            "events_endpoint": endpoint_of(config.events),
             "protocol_version": PROTOCOL_VERSION,
             "epoch": self._broker.state.epoch,
             "run_id": config.run_id,

@@ -67,6 +67,17 @@ def test_a_list_of_names_has_one_home() -> None:
     assert not copies, "import it:\n" + "\n".join(copies)
 
 
+def test_an_address_is_made_in_one_place() -> None:
+    """Where its length is checked."""
+    makers = {
+        source.name
+        for source in package()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.JoinedStr) and ast.unparse(node)[2:].startswith("ipc://")
+    }
+    assert makers == {"praxist_zmq/transport/context.py"}
+
+
 def test_an_alias_of_a_type_has_one_home() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for source in package():
