@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import zmq
 
 from . import zap
-from .context import REPLY_BYTES_MAX, ZSocket, bind_private, endpoint_of, open_socket
+from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket
+from .door import Door
 from .frames import FrameReader
 
 TOPIC_BYTES_MAX = 256
@@ -32,13 +33,7 @@ class Publisher:
         self.socket: ZSocket = open_socket(zmq.XPUB, send_messages_max=PUBLICATIONS_WAITING_MAX)
         self._reader = FrameReader(self.socket)
         self._prefixes: set[bytes] = set()
-        self._domain = zap.gatekeeper().guard(self.socket, policy)
-        try:
-            self._file = bind_private(self.socket, path)
-        except BaseException:
-            self.socket.close(0)
-            zap.gatekeeper().forget(self._domain)
-            raise
+        self._door = Door(self.socket, policy, path)
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:
@@ -72,9 +67,7 @@ class Publisher:
 
     def close(self) -> None:
         """Unbind, remove the socket file."""
-        self.socket.close(0)
-        zap.gatekeeper().forget(self._domain)
-        self._file.remove()
+        self._door.close()
 
 
 class Subscriber:

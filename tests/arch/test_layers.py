@@ -123,6 +123,17 @@ def test_only_the_step_gives_a_machines_sender_something_to_send() -> None:
     assert senders == {("service", "step")}
 
 
+def test_only_the_door_guards_and_binds() -> None:
+    """A socket that was bound in another way might be bound before it is guarded."""
+    binders = {
+        source.parts
+        for source in package()
+        for _, name in calls(source)
+        if name.split(".")[-1] in ("bind_private", "guard")
+    }
+    assert binders == {("transport", "door")}
+
+
 def test_light_modules_do_not_import_pydantic() -> None:
     light = {PACKAGE / name for name in LIGHT}
     found = [
