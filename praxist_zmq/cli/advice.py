@@ -10,14 +10,14 @@ import difflib
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import PraxistError
 from ..host.paths import RunPaths
+from ..protocol.envelope import Json
 from .settings import Settings
 from .words import PROGRAM, cut
 
-Json = dict[str, Any]
 TAGS_LOOKED_AT = 2000
 _JOB = re.compile(r"^(j-[1-9][0-9]{0,11})(?:\.([1-9][0-9]{0,5}))?$")
 _DECLARED = "declared: "

@@ -7,12 +7,12 @@ import os
 import click
 
 from ..errors import ERRORS
+from ..protocol.envelope import Json
 from . import output
 from .advice import nearest_job
 from .connect import Caller, ask, connect
 from .documents import head
 from .settings import global_options, settings_of
-from .verdict import Json
 from .words import PROGRAM, safe
 
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
-from ..errors import ERRORS, PraxistError
+from ..errors import PraxistError
 from ..host.paths import RunPaths
+from ..protocol.envelope import Json
 from .advice import nearest_job, nearest_profile, no_run_here
 from .run_selection import find_run
 from .settings import Settings
-
-Json = dict[str, Any]
 
 
 class Caller(Protocol):
@@ -42,16 +41,6 @@ class Caller(Protocol):
     ) -> None: ...
 
 
-class RefusedByScheduler(PraxistError):
-    """A refusal of the broker, with the job it is about."""
-
-    def __init__(self, code: str, detail: str, help: list[str], job: Json | None) -> None:
-        if code not in ERRORS:
-            detail, code = f"{code}: {detail}", "protocol_mismatch"
-        super().__init__(code, detail, help)
-        self.job = job
-
-
 def connect(settings: Settings) -> Caller:
     """A client of the run meant. Raises no_run, ambiguous_run, no_scheduler and the like."""
     run = RunPaths.of(find_run(settings.run_dir))
@@ -63,23 +52,13 @@ def connect(settings: Settings) -> Caller:
     return Client(run.run_dir, settings.timeout_s)
 
 
-def refusal(reply: Json) -> RefusedByScheduler:
-    """A refusal reply as an error."""
-    helps = [str(line) for line in reply.get("help") or []]
-    job = reply.get("job")
-    return RefusedByScheduler(
-        str(reply.get("code")),
-        str(reply.get("detail", "")),
-        helps,
-        job if isinstance(job, dict) else None,
-    )
-
-
 def ask(client: Caller, request: Json, timeout_s: float | None) -> Json:
-    """The reply to one request. Raises the refusal as `RefusedByScheduler`."""
+    """The reply to one request. Raises the refusal as the client's `RefusedError`."""
     reply = client.call(request, timeout_s=timeout_s)
     if reply.get("kind") == "refusal":
-        error = refusal(reply)
+        from ..client import RefusedError
+
+        error = RefusedError.of(reply)
         if error.code == "unknown_profile":
             named = str(request.get("profile") or request.get("subject") or "")
             error.help = [*nearest_profile(named, error.help), *error.help]
@@ -91,13 +70,13 @@ def ask_job(client: Caller, request: Json, job: str, timeout_s: float) -> Json:
     """`ask` about a job somebody named; what is no job is answered with the nearest tag."""
     try:
         return ask(client, request, timeout_s)
-    except RefusedByScheduler as error:
+    except PraxistError as error:
         if error.code == "unknown_job":
             error.help = [*nearest_job(client, job, timeout_s), *error.help]
         raise
 
 
 def job_of_error(error: PraxistError) -> Json | None:
-    """The job an error is about, when the broker sent it."""
-    job = getattr(error, "job", None)
+    """The job an error is about, as the broker sent it."""
+    job = getattr(error, "answer", {}).get("job")
     return job if isinstance(job, dict) else None

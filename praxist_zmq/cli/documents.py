@@ -32,9 +32,6 @@ DEVICE_KEYS = (
     "declared_memory_mib", "declared_utilization_pct", "external_memory_mib",
     "external_utilization_pct", "exclusive", "jobs", "runs",
 )  # fmt: skip
-HOST_RUN_KEYS = (
-    "run_id", "run_dir", "user", "pid", "running", "queued", "limit", "claims",
-)  # fmt: skip
 BLOCKER_KEYS = ("code", "detail", "need", "free", "limit", "unit")
 EVENT_KEYS = ("sequence", "at", "type", "job", "attempt", "text")
 

@@ -6,13 +6,13 @@ from collections import deque
 
 import click
 
+from ..protocol.envelope import Json
 from . import output
 from .connect import Caller, ask, ask_job, connect
 from .documents import EVENT_KEYS, pick
 from .duration import DURATION
 from .feed import event_fields
 from .settings import Settings, global_options, settings_of
-from .verdict import Json
 from .waiting import now_s
 from .words import clock_time, named_devices, parse_stamp, safe
 

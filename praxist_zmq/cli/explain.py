@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from ..errors import PraxistError
+from ..protocol.envelope import Json
 from . import output
 from .advice import nearest_subject
-from .connect import Caller, RefusedByScheduler, ask, connect
+from .connect import Caller, ask, connect
 from .documents import BLOCKER_KEYS, head, job_body, pick
 from .settings import global_options, settings_of
-from .verdict import Json, blocker_text, ending_told, is_terminal_state
+from .verdict import blocker_text, ending_told, is_terminal_state
 from .waiting import now_s
 from .words import age, count, cut, named_devices, parse_stamp, safe
 
@@ -43,7 +44,7 @@ def _ask(client: Caller, subject: str, timeout_s: float) -> Json:
     """The broker's explanation; what it does not know is answered with the nearest it does."""
     try:
         return ask(client, {"kind": "explain_job", "subject": subject}, timeout_s)
-    except RefusedByScheduler as error:
+    except PraxistError as error:
         if error.code != "unknown_job":
             raise
         if subject.startswith("lease:"):

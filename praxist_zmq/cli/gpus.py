@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ..protocol.envelope import Json
 from . import output
 from .connect import ask, connect
 from .documents import DEVICE_KEYS, head, pick
 from .settings import global_options, settings_of
 from .table import Column, print_table
-from .verdict import Json
 from .words import device_name, is_simulated, safe
 
 MEMORY_SHARE = 0.95  # the part of a device's memory that may be promised

@@ -11,9 +11,9 @@ import click
 from ..errors import PraxistError
 from ..host.clock import SystemClock
 from ..host.paths import HostPaths, host_scope
+from ..protocol.envelope import Json
 from ..transport.request import Requester
 from . import output
-from .connect import Json
 from .documents import head
 from .settings import Settings, global_options, settings_of
 from .table import Column, print_table

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from ..errors import PraxistError
+from ..protocol.envelope import Json
 from . import output
 from .advice import helps
 from .connect import Caller, ask
@@ -21,8 +22,6 @@ from .log_tail import LogFollower
 from .submission import STARTS_AT_ONCE_S, SubmissionOptions, submit
 from .submitting import Submitting
 from .verdict import (
-    TERMINAL,
-    Json,
     alive_line,
     change_line,
     exit_of,
@@ -180,10 +179,10 @@ class Launching(Submitting):
     def _tell_change(self, before: Json, job: Json) -> None:
         self._follow(job)
         if self.settings.format == "jsonl":
-            if phase(before) != phase(job) and job["state"] not in TERMINAL:
+            if phase(before) != phase(job) and not is_terminal_state(job):
                 output.document({**head("job"), **job_body(job)})
             return
-        if self.settings.is_json or self.settings.quiet or job["state"] in TERMINAL:
+        if self.settings.is_json or self.settings.quiet or is_terminal_state(job):
             return
         line = change_line(before, job)
         if line is None and before is job and not output.watched_by_person():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .settings import is_terminal
-from .small_file import open_regular
+from .small_file import open_foreign
 from .words import safe
 
 BLOCK = 1 << 16
@@ -131,6 +131,6 @@ class LogFollower:
 
     def _open(self) -> int | None:
         try:
-            return open_regular(self._path)
+            return open_foreign(self._path)
         except FileNotFoundError:
             return None

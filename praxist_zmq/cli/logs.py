@@ -9,6 +9,7 @@ import click
 
 from ..errors import PraxistError
 from ..host.paths import RunPaths
+from ..protocol.envelope import Json
 from . import output
 from .advice import newest_log
 from .connect import Caller, ask_job, connect
@@ -16,8 +17,8 @@ from .documents import head
 from .log_tail import LogFollower, copy_rest, seek_last_lines, stdout_sink
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
-from .small_file import open_regular
-from .verdict import Json, exit_of, is_terminal_state
+from .small_file import open_foreign
+from .verdict import exit_of, is_terminal_state
 from .waiting import changes
 from .words import PROGRAM, safe
 
@@ -138,7 +139,7 @@ def open_log(path: Path, view: Json) -> int:
 
 def _opened(path: Path, help: list[str]) -> int:
     try:
-        return open_regular(path)
+        return open_foreign(path)
     except OSError as error:
         raise PraxistError("path_unusable", f"log {path}: {error.strerror}", help) from error
 

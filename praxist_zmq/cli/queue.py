@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
+from ..protocol.envelope import Json
+from ..protocol.job_states import JobState
 from . import output
 from .advice import nearest
 from .connect import Caller, ask, connect
 from .documents import head, job_body
 from .settings import Settings, global_options, settings_of
 from .table import Column, table_lines, terminal_height
-from .verdict import Json, cancellation, ending, ending_told
+from .verdict import cancellation, ending, ending_told
 from .waiting import now_s
 from .words import PROGRAM, age, count, devices, is_simulated, parse_stamp, safe
 
-STATES = (
-    "queued",
-    "waiting_for_credentials",
-    "running",
-    "completed",
-    "failed",
-    "rejected",
-    "drained_unknown",
-)
+STATES: tuple[str, ...] = get_args(JobState)
 LIST_LIMIT = 10_000
 FRAME_LINES = 3
 """Around the table: the summary, the line that says `why`, the prompt."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ..protocol.envelope import Json
 from . import output
 from .connect import ask_job, connect
 from .documents import job_document
 from .settings import global_options, settings_of
-from .verdict import Json, blocker_text, ending_told, is_terminal_state
+from .verdict import blocker_text, ending_told, is_terminal_state
 from .words import between, devices, safe, span
 
 

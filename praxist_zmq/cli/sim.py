@@ -13,13 +13,15 @@ import click
 
 from ..errors import PraxistError
 from ..host.paths import HostPaths, host_scope
+from ..host.simulation_file import FAULTS, set_fault, set_load
+from ..host.simulation_file import clear as clear_file
+from ..protocol.envelope import Json
 from . import output
-from .connect import Json, ask, connect
+from .connect import ask, connect
 from .documents import head
 from .settings import Settings, global_options, settings_of
 from .words import is_simulated, safe
 
-KINDS = ("lost", "memory_unsupported", "utilization_unsupported", "hang", "init")
 _NUMBER = re.compile(r"[0-9a-f]{12}$")
 
 
@@ -44,8 +46,6 @@ def load(ctx: click.Context, gpu: int, utilization: float | None, memory_gb: flo
     \b
     praxist-zmq sim load --gpu 0 --utilization 60 --memory-gb 20
     """
-    from ..host.simulation_file import set_load
-
     if utilization is None and memory_gb is None:
         raise click.UsageError("give --utilization, --memory-gb, or both", ctx)
     settings = settings_of(ctx)
@@ -60,7 +60,7 @@ def load(ctx: click.Context, gpu: int, utilization: float | None, memory_gb: flo
 
 @command.command("fail")
 @click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help="Device.")
-@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+@click.argument("kind", type=click.Choice(FAULTS), metavar="KIND")
 @global_options()
 @click.pass_context
 def fail(ctx: click.Context, gpu: int, kind: str) -> int:
@@ -71,8 +71,6 @@ def fail(ctx: click.Context, gpu: int, kind: str) -> int:
     \b
     praxist-zmq sim fail --gpu 1 lost
     """
-    from ..host.simulation_file import set_fault
-
     settings = settings_of(ctx)
     set_fault(_simulated(settings, gpu), gpu, kind)
     return _told(settings, f"SIMULATED GPU {gpu}: {kind}")
@@ -83,8 +81,6 @@ def fail(ctx: click.Context, gpu: int, kind: str) -> int:
 @click.pass_context
 def clear(ctx: click.Context) -> int:
     """Take all load and faults off the simulated devices."""
-    from ..host.simulation_file import clear as clear_file
-
     settings = settings_of(ctx)
     clear_file(_simulated(settings, None))
     return _told(settings, "SIMULATED devices: no foreign load, no faults")

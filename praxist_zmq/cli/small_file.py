@@ -13,10 +13,11 @@ from pathlib import Path
 from ..errors import PraxistError
 
 
-def open_regular(path: Path) -> int:
-    """A descriptor of the regular file at `path`.
+def open_foreign(path: Path) -> int:
+    """A descriptor of the regular file at `path`, whoever owns it: a run may be another user's.
 
-    Raises OSError of the open, and `unsafe_path` when it is a link or no regular file.
+    `ledger.files.open_regular` takes only our own. Raises OSError of the open, and `unsafe_path`
+    when it is a link or no regular file.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -33,7 +34,7 @@ def open_regular(path: Path) -> int:
 
 def read_small(path: Path, limit: int) -> bytes:
     """All of a file. Raises OSError, `unsafe_path`, or `too_large` over `limit` bytes."""
-    descriptor = open_regular(path)
+    descriptor = open_foreign(path)
     with open(descriptor, "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:

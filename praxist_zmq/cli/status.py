@@ -14,13 +14,13 @@ import click
 
 from ..errors import ERRORS, PraxistError
 from ..host.paths import RunPaths
+from ..protocol.envelope import Json
 from . import output
 from .connect import Caller, ask, connect
 from .documents import STATUS_KEYS, status_document
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import read_small
-from .verdict import Json
 from .waiting import now_s
 from .words import count, parse_stamp, safe, span
 

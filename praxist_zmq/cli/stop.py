@@ -11,6 +11,7 @@ import click
 
 from ..host.paths import RunPaths
 from ..host.spawn import wait_ended
+from ..protocol.envelope import Json
 from ..service.owner import Owner, find_owner
 from . import output
 from .connect import Caller, ask, connect
@@ -18,7 +19,6 @@ from .documents import head
 from .duration import DURATION_OR_ZERO
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
-from .verdict import Json
 from .waiting import mono_s
 from .words import count, cut, safe, span
 

@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from ..errors import PraxistError
+from ..protocol.envelope import Json
 from .connect import Caller, ask
 from .duration import DURATION
 from .failure import UsageHelp
 from .settings import CallableT, settings_of
-from .verdict import Json
 from .words import cut
 
 WORK_CLASSES = ("scout", "ordinary", "mature")

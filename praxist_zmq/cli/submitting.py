@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from ..errors import PraxistError
+from ..protocol.envelope import Json
 from . import output
 from .advice import helps
 from .connect import Caller, connect, job_of_error
@@ -22,7 +23,7 @@ from .submission import (
     submit,
     words_after_dashes,
 )
-from .verdict import Json, dry_run_lines, exit_of, refused_lines, submitted_lines
+from .verdict import dry_run_lines, exit_of, refused_lines, submitted_lines
 from .waiting import now_s
 
 

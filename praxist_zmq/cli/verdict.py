@@ -6,9 +6,9 @@ Pure: a job's view as the broker sends it, and the time now, become lines of at 
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..errors import ERRORS, PraxistError
+from ..protocol.envelope import Json
+from ..protocol.job_states import TERMINAL_STATES
 from .failure import error_lines, verdict_word
 from .settings import Settings
 from .words import (
@@ -27,15 +27,13 @@ from .words import (
     wrapped,
 )
 
-Json = dict[str, Any]
-TERMINAL = frozenset({"completed", "failed", "rejected", "drained_unknown"})
 BLOCKERS_SHOWN = 6
 UNKNOWN_HELP = "look at the log and the results; it is not run again under this tag"
 
 
 def is_terminal_state(job: Json) -> bool:
     """Whether the job has ended."""
-    return job["state"] in TERMINAL
+    return job["state"] in TERMINAL_STATES
 
 
 def exit_of(job: Json) -> tuple[int, str]:
@@ -248,7 +246,7 @@ def change_line(before: Json | None, job: Json) -> str | None:
     if before is not None and phase(before) == phase(job):
         return None
     state, name = job["state"], job["job"]
-    if state in TERMINAL:
+    if state in TERMINAL_STATES:
         return final_line(job)
     if state == "running":
         if not job.get("started_at"):

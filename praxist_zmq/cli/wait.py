@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..errors import PraxistError
+from ..protocol.envelope import Json
 from . import output
 from .connect import Caller, ask, ask_job, connect
 from .documents import head, job_body, job_document
@@ -12,7 +13,6 @@ from .duration import DURATION
 from .feed import Feed
 from .settings import Settings, global_options, settings_of
 from .verdict import (
-    Json,
     alive_line,
     change_line,
     exit_of,

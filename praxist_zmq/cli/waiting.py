@@ -6,14 +6,13 @@ Asks the broker to answer on the next change; never polls. Standard library only
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ..errors import PraxistError
 from ..host.clock import SystemClock
+from ..protocol.envelope import Json
 from .connect import Caller, ask
 from .verdict import is_terminal_state
 
-Json = dict[str, Any]
 HEARTBEAT_S = 300.0
 _CLOCK = SystemClock()
 

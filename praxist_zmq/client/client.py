@@ -19,6 +19,7 @@ from ..errors import PraxistError
 from ..host.clock import SystemClock
 from ..host.paths import RunPaths
 from ..protocol import limits
+from ..protocol.envelope import Json
 from ..transport.request import PING_MS, PONG_MS, Requester
 from .endpoint import Endpoint, find_endpoint
 from .follow import follow_events
@@ -30,7 +31,7 @@ from .submission import (
     wire_command,
     wire_text,
 )
-from .views import CancelInfo, Event, JobInfo, Json, RefusedError, SubmitResult
+from .views import CancelInfo, Event, JobInfo, RefusedError, SubmitResult
 
 EVENTS_A_PAGE = 500
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ..protocol.envelope import Json
 from ..transport.poller import Poller
 from ..transport.publication import Subscriber
-from .views import Event, Json
+from .views import Event
 
 TOPIC = b"events"
 FIRST_LOOK_MS = 200

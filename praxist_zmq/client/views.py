@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import ERRORS, PraxistError
+from ..protocol.envelope import Json
+from ..protocol.job_states import TERMINAL_STATES
 
-Json = dict[str, Any]
 ViewT = TypeVar("ViewT")
-TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
 
 _JOB_NEEDS = frozenset({"job", "state", "version"})
 _SUBMIT_NEEDS = frozenset({"verdict", "job"})
@@ -151,13 +151,19 @@ class CancelInfo:
 
 
 class RefusedError(PraxistError):
-    """The scheduler said no. `job` is the job it is about, when it said so."""
+    """The scheduler said no. `job` is the job it is about, when it said so.
 
-    def __init__(self, code: str, detail: str, help: list[str], job: JobInfo | None) -> None:
+    `answer` is the refusal as it came.
+    """
+
+    def __init__(
+        self, code: str, detail: str, help: list[str], job: JobInfo | None, answer: Json
+    ) -> None:
         if code not in ERRORS:
             code, detail = "protocol_mismatch", f"unknown refusal {code[:100]!r}: {detail}"
         super().__init__(code, detail, help)
         self.job = job
+        self.answer = answer
 
     @classmethod
     def of(cls, reply: Json) -> RefusedError:
@@ -169,4 +175,5 @@ class RefusedError(PraxistError):
             str(reply.get("detail", "")),
             [str(line) for line in lines] if isinstance(lines, list) else [],
             JobInfo.of(job) if isinstance(job, dict) else None,
+            reply,
         )

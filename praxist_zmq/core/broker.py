@@ -27,7 +27,7 @@ from .commands import (
     RegistryLost,
     RegistrySaid,
 )
-from .decision import Decision, Stamp
+from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
 from .plan import denial_due_ms, plan, set_aside_without_credentials
 from .soft import SoftState
@@ -122,6 +122,9 @@ class Broker:
         turn = self._turn(stamp)
         if isinstance(command, ClientRequest):
             self._client(turn, command)
+        elif isinstance(command, Undecodable):
+            self.soft.count(f"refused_{command.error.code}")
+            turn.send("client", refusal_of(command.error), command.address, command.request_id)
         elif isinstance(command, LauncherSaid):
             attempts.said(turn, command)
         elif isinstance(command, RegistrySaid):

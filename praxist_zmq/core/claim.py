@@ -55,7 +55,7 @@ from ..protocol.claims import (
 )
 from ..protocol.process import ProcessIdentity
 from .claim_state import ClaimState, RowKey, Watch, fits
-from .decision import Decision, Send, Stamp
+from .decision import Decision, Send, Stamp, Undecodable
 
 ORPHAN_GRACE_MS = 5_000
 """How long an unbound row waits for the next broker of its run."""
@@ -125,6 +125,11 @@ class ClaimMachine:
                 reply = self._answer(command, stamp, decision)
                 decision.outbox.append(
                     Send("broker", reply, address=command.address, request_id=command.request_id)
+                )
+            case Undecodable():
+                denied = Denied(code=command.error.code, detail=command.error.detail)
+                decision.outbox.append(
+                    Send("broker", denied, address=command.address, request_id=command.request_id)
                 )
             case RegistryStarted():
                 self._open(command.boot_id, stamp, decision)

@@ -6,11 +6,12 @@ Every machine has the same three methods, so every shell is the same loop (`serv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import BaseModel
+
+from ..errors import PraxistError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,15 @@ class Send:
     message: BaseModel
     address: Any = None
     request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A message that is no request; its sender gets `error`, in the order of what was asked."""
+
+    address: Any
+    request_id: str | None
+    error: PraxistError
 
 
 @dataclass(slots=True)
@@ -73,9 +83,3 @@ class Machine(Protocol):
     def wake_at_ms(self) -> int | None:
         """CLOCK_BOOTTIME milliseconds at which `settle` wants to run without a command."""
         ...
-
-
-def replay(machine: Machine, events: Sequence[tuple[int, Any]]) -> None:
-    """Fold a history into a machine."""
-    for sequence, event in events:
-        machine.apply(event, sequence)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from ..protocol.views import Blocker, JobState, JobView
+from ..protocol.job_states import JobState
+from ..protocol.views import Blocker, JobView
 from .admission import BlockerTable, coarse_reason, credential_blocker
 from .credentials import missing_credentials
 from .soft import SoftState

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..protocol import requests as req
+from ..protocol.job_states import TERMINAL_STATES
 from ..protocol.replies import JobReply
-from ..protocol.views import TERMINAL_STATES
 from .commands import ClientRequest
 from .selectors import select
 from .soft import WATCHERS_MAX, SoftState, Watcher

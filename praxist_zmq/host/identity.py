@@ -90,11 +90,6 @@ def identity_from(stat: ProcStat) -> ProcessIdentity:
     )
 
 
-def same(one: ProcessIdentity | None, other: ProcessIdentity | None) -> bool:
-    """Whether both are known and equal in every part."""
-    return one is not None and other is not None and one == other
-
-
 def visible(identity: ProcessIdentity) -> bool:
     """Whether /proc here can speak for that identity: same boot, same namespace."""
     return identity.boot_id == boot_id() and identity.pid_namespace == own_namespace()

@@ -10,10 +10,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import PraxistError
-
-SOCKET_PATH_BYTES_MAX = 107  # sun_path of unix(7), less its NUL
-
 
 def canonical(directory: str | os.PathLike[str]) -> Path:
     """One spelling of a directory: absolute, links resolved. Every spelling is the same run."""
@@ -209,15 +205,3 @@ class HostPaths:
     def simulation(self) -> Path:
         """Foreign load and faults of simulated devices."""
         return self.directory / "simulation.json"
-
-
-def ipc(path: Path) -> str:
-    """The ZeroMQ endpoint of a socket path. Raises `path_unusable` when it is too long."""
-    size = len(os.fsencode(path))
-    if size > SOCKET_PATH_BYTES_MAX:
-        raise PraxistError(
-            "path_unusable",
-            f"socket path {path} has {size} bytes; the kernel takes {SOCKET_PATH_BYTES_MAX}",
-            ["set XDG_RUNTIME_DIR or PRAXIST_ZMQ_HOST_DIR to a shorter directory"],
-        )
-    return f"ipc://{path}"

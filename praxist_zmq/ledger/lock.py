@@ -19,7 +19,8 @@ from pathlib import Path
 from ..errors import PraxistError
 from . import files
 
-_HOLDER_BYTES_MAX = 4096
+HOLDER_BYTES_MAX = 4096
+"""Of a lock's file: the holder, told for people."""
 _REPLACED_TRIES = 10
 
 
@@ -62,7 +63,7 @@ class OwnerLock:
 
     def _write_holder(self, holder: Mapping[str, object]) -> None:
         text = json.dumps(holder, sort_keys=True).encode() + b"\n"
-        if len(text) > _HOLDER_BYTES_MAX:
+        if len(text) > HOLDER_BYTES_MAX:
             raise PraxistError("internal", f"the holder of {self.path} is described too long")
         descriptor = self.descriptor
         try:
@@ -95,6 +96,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _read_holder(descriptor: int) -> str:
-    text = os.pread(descriptor, _HOLDER_BYTES_MAX, 0).decode("utf-8", errors="replace")
+    text = os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode("utf-8", errors="replace")
     line = "".join(c for c in text if c.isprintable()).strip()
     return line[:500] or "another process"

@@ -6,6 +6,11 @@ frame carries the link's secret (see `transport.link`).
 Standard library only: the client imports this module.
 """
 
+from typing import Any
+
+Json = dict[str, Any]
+"""A body's content where no model takes it apart: in the client and the command line."""
+
 PROTOCOL_NAME = "praxist-zmq"
 PROTOCOL_VERSION = 1
 LEDGER_VERSION = 1

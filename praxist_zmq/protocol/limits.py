@@ -5,9 +5,7 @@ The kernel's limits on one `execve` string (131,071 bytes and its NUL) and on th
 submitted, so that a job which can never start is refused at once.
 """
 
-FRAMES_PER_MESSAGE = 2
 FRAME_BYTES_MAX = 4 * 1024 * 1024
-JSON_DEPTH_MAX = 64
 BATCH_JOBS_MAX = 1_000
 ARGUMENTS_MAX = 65_536
 EXEC_STRING_BYTES_MAX = 131_071
@@ -21,3 +19,5 @@ SECRET_SPANS_BYTES_MAX = 1024 * 1024
 """What the names of credential variables may add to a stored command."""
 REQUEST_IDS_KEPT = 65_536
 LOG_TAIL_BYTES = 8_192
+SOCKET_PATH_BYTES_MAX = 107
+"""Bytes of a socket's path: `sun_path` of unix(7), less its NUL"""

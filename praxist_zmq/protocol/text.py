@@ -12,7 +12,7 @@ import base64
 from pydantic import Field
 
 from .base import Frozen
-from .os_text import encoded, to_wire
+from .os_text import to_wire
 
 
 class RawBytes(Frozen):
@@ -40,8 +40,3 @@ def from_bytes(raw: bytes) -> OsText:
 def display(text: OsText) -> str:
     """A form for people: undecodable bytes become backslash escapes."""
     return to_bytes(text).decode("utf-8", errors="backslashreplace")
-
-
-def from_os(text: str) -> OsText:
-    """The wire form of a string from `sys.argv` or `os.environ` (surrogateescape, PEP 383)."""
-    return from_bytes(encoded(text))

@@ -7,18 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from .base import Frozen
+from .job_states import JobState
 from .policy import WorkClass
-
-JobState = Literal[
-    "queued",
-    "waiting_for_credentials",
-    "running",
-    "completed",
-    "failed",
-    "rejected",
-    "drained_unknown",
-]
-TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
 
 BlockerCode = Literal[
     "generation_frozen",

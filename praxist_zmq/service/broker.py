@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
@@ -25,15 +24,14 @@ from ..core.commands import (
     RegistryLost,
     RegistrySaid,
 )
-from ..core.decision import Send, Stamp
+from ..core.decision import Send, Stamp, Undecodable
 from ..core.invariants import check_state
 from ..core.queries import status
-from ..core.turn import Turn, refusal_of
+from ..core.turn import Turn
 from ..core.views import timestamp
 from ..errors import PraxistError
 from ..host.clock import SystemClock, pause_ms
 from ..host.identity import boot_id, identity_of, own_pid, own_user
-from ..host.paths import ipc
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..ledger.files import remove_leftovers, write_atomically
@@ -44,6 +42,7 @@ from ..protocol.envelope import PROTOCOL_VERSION
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen
+from ..transport.context import endpoint_of
 from ..transport.correlation import peek_request_id
 from ..transport.link import LinkMessage, LinkServer
 from ..transport.poller import Item, Poller
@@ -163,9 +162,7 @@ class BrokerShell:
         try:
             envelope = codec.decode_request(body)
         except PraxistError as error:
-            self._broker.soft.count(f"refused_{error.code}")
-            answer = Send("client", refusal_of(error), address, peek_request_id(body))
-            self._send([answer])
+            yield Undecodable(address, peek_request_id(body), error)
             return
         uid, _, pid = sender.partition(b":")
         yield ClientRequest(
@@ -255,8 +252,8 @@ class BrokerShell:
         config = self._config
         document = {
             "format_version": "1.0",
-            "endpoint": ipc(Path(config.front)),
-            "events_endpoint": ipc(Path(config.events)),
+            "endpoint": endpoint_of(config.front),
+            "events_endpoint": endpoint_of(config.events),
             "protocol_version": PROTOCOL_VERSION,
             "epoch": self._broker.state.epoch,
             "run_id": config.run_id,

@@ -19,9 +19,8 @@ from ..errors import PraxistError
 from ..host.identity import open_pidfd
 from ..host.paths import RunPaths
 from ..ledger.files import open_regular
+from ..ledger.lock import HOLDER_BYTES_MAX
 from ..protocol.process import ProcessIdentity
-
-_HOLDER_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def find_owner(run: RunPaths) -> Owner | None:
     try:
         if _is_free(descriptor):
             return None
-        claimed = os.pread(descriptor, _HOLDER_BYTES_MAX, 0)
+        claimed = os.pread(descriptor, HOLDER_BYTES_MAX, 0)
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)

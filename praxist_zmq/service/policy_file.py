@@ -78,11 +78,6 @@ class PolicyReading:
     warnings: list[str]
 
 
-def default_policy() -> SchedulerPolicy:
-    """The contract of a run that names none: central, documented defaults, one CPU profile."""
-    return SchedulerPolicy()
-
-
 def read_policy(path: str | os.PathLike[str]) -> PolicyReading:
     """The contract in the file `path`.
 

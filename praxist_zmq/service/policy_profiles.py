@@ -8,19 +8,19 @@ Source: seed 000 "Task Contract"; profile fields as in the reference of the orig
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from ..protocol.ids import ProfileName
-from ..protocol.policy import Profile
+from ..protocol.policy import PressureDomain, Profile
 from .policy_document import Entry, Findings, entries, join, known_entries, nearest
 from .policy_values import bounded, float_value, int_value, kind_of, text_value
 
 GPU_COUNT_MAX = 1_024
 LIST_MAX = 100
-DOMAINS = ("cpu", "memory", "io", "gpu")
+DOMAINS: tuple[str, ...] = get_args(PressureDomain)
 _FIELDS = tuple(Profile.model_fields)
 _NAME: TypeAdapter[str] = TypeAdapter(ProfileName)
 

@@ -29,7 +29,7 @@ from ..core.claim import (
 )
 from ..core.claim_invariants import state_violations
 from ..core.claim_state import Watch
-from ..core.decision import Send, Stamp
+from ..core.decision import Send, Stamp, Undecodable
 from ..errors import PraxistError
 from ..host.clock import Clock, SystemClock
 from ..host.identity import boot_id, identity_of
@@ -135,28 +135,10 @@ class RegistryService:
         """Facts before messages: a dead broker must not keep its successor out."""
         stamp = Stamp(at_ms=self._clock.wall_ms(), mono_ms=self._clock.mono_ms())
         facts, self._facts = self._facts, []
-        self._step.turn(
-            [*facts, *(c for c in map(self._command, messages) if c is not None)], stamp
-        )
+        self._step.turn([*facts, *map(_command, messages)], stamp)
         if self._machine.state.version != self._watched_version:
             self._watched_version = self._machine.state.version
             self._note_gone(self._watch.update(self._machine.state.watches))
-
-    def _command(self, message: Incoming) -> ClaimCommand | None:
-        try:
-            envelope = decode_claim_request(message.body)
-        except PraxistError as error:
-            reply = Denied(code=error.code, detail=error.detail)
-            request_id = peek_request_id(message.body)
-            self._send([Send("broker", reply, message.routing_id, request_id)])
-            return None
-        return ClaimCommand(
-            address=message.routing_id,
-            request_id=envelope.request_id,
-            request=envelope.request,
-            uid=message.uid,
-            pid=message.pid,
-        )
 
     def _send(self, outbox: list[Send]) -> None:
         """A peer that is gone or does not read loses the message, and asks or registers again."""
@@ -205,6 +187,20 @@ class RegistryService:
         if self._machine.idle:
             due.append(self._idle_exit_ms - self._idle_ms())
         return max(0, min(due)) if due else None
+
+
+def _command(message: Incoming) -> ClaimCommand | Undecodable:
+    try:
+        envelope = decode_claim_request(message.body)
+    except PraxistError as error:
+        return Undecodable(message.routing_id, peek_request_id(message.body), error)
+    return ClaimCommand(
+        address=message.routing_id,
+        request_id=envelope.request_id,
+        request=envelope.request,
+        uid=message.uid,
+        pid=message.pid,
+    )
 
 
 def refusal(command: Any) -> Send | None:

@@ -23,13 +23,14 @@ from ..errors import PraxistError
 from ..host import stdio
 from ..host.clock import SystemClock, pause_ms
 from ..host.identity import identity_of
-from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, ipc, runtime_root
+from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, runtime_root
 from ..host.runtime_dir import ensure_private
 from ..host.spawn import READY_FD
 from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
+from ..transport.context import endpoint_of
 from .child import Child, service_command
 from .child_config import ChildConfig
 from .device_choice import DeviceChoice, DeviceRequest, choose, remember
@@ -110,7 +111,7 @@ class _Start:
             "run_id": self.request.run.run_id,
             "run_dir": str(self.request.run.run_dir),
             "pid": os.getpid(),
-            "endpoint": ipc(self.sockets.front(self.nonce)),
+            "endpoint": endpoint_of(self.sockets.front(self.nonce)),
             "simulated": sim is not None,
             "devices": {
                 "simulated": None if sim is None else sim.model_dump(),
@@ -210,7 +211,7 @@ def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
         reading = read_policy(request.contract)
         start.policy, start.warnings = reading.policy, list(reading.warnings)
     for path in (sockets.front(start.nonce), sockets.events(start.nonce), host.registry_socket):
-        ipc(path)  # too long a path is told now, by name
+        endpoint_of(path)  # too long a path is told now, by name
     return start
 
 

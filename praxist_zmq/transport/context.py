@@ -21,7 +21,6 @@ import zmq
 from ..errors import PraxistError
 from ..protocol import limits
 
-SOCKET_PATH_BYTES_MAX = 107
 HANDSHAKE_MS = 1_000
 BACKLOG = 4_096
 RECONNECT_FIRST_MS = 20
@@ -106,10 +105,11 @@ def endpoint_of(path: str | os.PathLike[str]) -> str:
     """The ZeroMQ endpoint of a socket path. Raises `path_unusable` when it is too long."""
     text = os.fspath(path)
     size = len(os.fsencode(text))
-    if size > SOCKET_PATH_BYTES_MAX:
+    if size > limits.SOCKET_PATH_BYTES_MAX:
         raise PraxistError(
             "path_unusable",
-            f"socket path {text} has {size} bytes; the kernel takes {SOCKET_PATH_BYTES_MAX}",
+            f"socket path {text} has {size} bytes; the kernel takes {limits.SOCKET_PATH_BYTES_MAX}",
+            ["set XDG_RUNTIME_DIR or PRAXIST_ZMQ_HOST_DIR to a shorter directory"],
         )
     return f"ipc://{text}"
 

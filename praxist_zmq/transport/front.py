@@ -16,7 +16,8 @@ import zmq
 
 from ..protocol.envelope import PREAMBLE, PROTOCOL_VERSION, preamble_version
 from . import zap
-from .context import ZSocket, bind_private, open_socket, send_now
+from .context import ZSocket, open_socket, send_now
+from .door import Door
 from .frames import FrameReader
 
 DRAIN_MESSAGES = 512
@@ -69,7 +70,6 @@ class FrontDoor:
             receive_messages_max=REQUESTS_WAITING_MAX,
         )
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._domain = zap.gatekeeper().guard(self.socket, self._policy)
         self._reader = FrameReader(self.socket)
         self._counters = {
             "received": 0,
@@ -81,17 +81,7 @@ class FrontDoor:
             "dropped_slow_peer": 0,
             "dropped_peer_gone": 0,
         }
-        try:
-            self._file = bind_private(self.socket, path)
-        except BaseException:
-            self.socket.close(0)
-            zap.gatekeeper().forget(self._domain)
-            raise
-        try:
-            zap.prove(self._policy, path, zmq.DEALER)
-        except BaseException:
-            self.close()
-            raise
+        self._door = Door(self.socket, self._policy, path, zmq.DEALER)
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:
@@ -171,6 +161,4 @@ class FrontDoor:
 
     def close(self) -> None:
         """Unbind, remove the socket file."""
-        self.socket.close(0)
-        zap.gatekeeper().forget(self._domain)
-        self._file.remove()
+        self._door.close()

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import zmq
 
 from . import zap
-from .context import REPLY_BYTES_MAX, ZSocket, bind_private, endpoint_of, open_socket, send_now
+from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket, send_now
+from .door import Door
 from .frames import FrameReader
 from .monitor import ConnectionMonitor
 
@@ -117,20 +118,9 @@ class LinkServer:
             frame_bytes_max=REPLY_BYTES_MAX,
         )
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._domain = zap.gatekeeper().guard(self.socket, self._policy)
         self._reader = FrameReader(self.socket)
         self.counters = {"received": 0, "sent": 0, "refused": 0, "dropped": 0}
-        try:
-            self._file = bind_private(self.socket, path)
-        except BaseException:
-            self.socket.close(0)
-            zap.gatekeeper().forget(self._domain)
-            raise
-        try:
-            zap.prove(self._policy, path, zmq.DEALER)
-        except BaseException:
-            self.close()
-            raise
+        self._door = Door(self.socket, self._policy, path, zmq.DEALER)
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:
@@ -188,9 +178,7 @@ class LinkServer:
 
     def close(self) -> None:
         """Unbind, remove the socket file."""
-        self.socket.close(0)
-        zap.gatekeeper().forget(self._domain)
-        self._file.remove()
+        self._door.close()
 
 
 class LinkClient:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Literal
 
 import zmq
 
 from . import zap
-from .context import REPLY_BYTES_MAX, ZSocket, bind_private, endpoint_of, open_socket
+from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket
+from .door import Door
 from .frames import FrameReader
 
 TOPIC_BYTES_MAX = 256
@@ -33,13 +33,7 @@ class Publisher:
         self.socket: ZSocket = open_socket(zmq.XPUB, send_messages_max=PUBLICATIONS_WAITING_MAX)
         self._reader = FrameReader(self.socket)
         self._prefixes: set[bytes] = set()
-        self._domain = zap.gatekeeper().guard(self.socket, policy)
-        try:
-            self._file = bind_private(self.socket, path)
-        except BaseException:
-            self.socket.close(0)
-            zap.gatekeeper().forget(self._domain)
-            raise
+        self._door = Door(self.socket, policy, path)
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:
@@ -73,9 +67,7 @@ class Publisher:
 
     def close(self) -> None:
         """Unbind, remove the socket file."""
-        self.socket.close(0)
-        zap.gatekeeper().forget(self._domain)
-        self._file.remove()
+        self._door.close()
 
 
 class Subscriber:
@@ -117,34 +109,3 @@ class Subscriber:
     def close(self) -> None:
         """Close the connection."""
         self.socket.close(0)
-
-
-class SequenceTracker:
-    """Compares what a reader has with what a publication covers. Pure."""
-
-    def __init__(self, epoch: int, sequence: int) -> None:
-        self.epoch = epoch
-        self.sequence = sequence
-
-    def accept(
-        self, epoch: int, first: int, last: int
-    ) -> Literal["ok", "duplicate", "gap", "new_epoch"]:
-        """Judge a publication of sequences `first` to `last`; `ok` moves the reader to `last`.
-
-        `duplicate`: nothing new in it. `gap`, `new_epoch`: ask the scheduler for the state, then
-        `reset`. A publication that overlaps what is known is `ok`; drop the known part. A
-        keep-alive covers nothing new: `first` is `last + 1`.
-        """
-        if epoch != self.epoch:
-            return "duplicate" if epoch < self.epoch else "new_epoch"
-        if first > self.sequence + 1:
-            return "gap"
-        if last <= self.sequence:
-            return "duplicate"
-        self.sequence = last
-        return "ok"
-
-    def reset(self, epoch: int, sequence: int) -> None:
-        """The reader has read the state up to `sequence` of `epoch`."""
-        self.epoch = epoch
-        self.sequence = sequence

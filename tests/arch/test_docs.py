@@ -31,3 +31,37 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [t for t in LINK.findall(page.read_text("utf-8")) if "://" not in t]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing, f"{page.name} links to {missing}"
+
+
+def test_the_glossary_has_every_process_of_the_architecture() -> None:
+    text = (CHECKOUT / "docs" / "architecture.md").read_text("utf-8")
+    table = text[text.index("| process | owns | never |") :].partition("\n\n")[0]
+    processes = [line.split("|")[1].strip() for line in table.splitlines()[2:]]
+    assert len(processes) >= 8
+    glossary = (CHECKOUT / "docs" / "glossary.md").read_text("utf-8")
+    missing = [name for name in processes if f"\n| {name} | " not in glossary]
+    assert not missing, f"docs/glossary.md lacks {missing}"
+
+
+def test_the_page_on_testing_has_every_folder_once_and_every_campaign() -> None:
+    text = (CHECKOUT / "docs" / "testing.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(tests/\w+)` \|", text, re.MULTILINE)
+    folders = {f"tests/{path.parent.name}" for path in CHECKOUT.glob("tests/*/__init__.py")}
+    assert sorted(rows) == sorted(folders)
+    for verb in ("test", "check", "bench", "crash"):
+        assert f"`bin/{verb}`" in text, verb
+
+
+def test_continuous_integration_installs_what_tests_would_skip_without() -> None:
+    asked = re.compile(r"which\(\"(\w+)\"\)")
+    everywhere = {"bash", "unshare", "cc"}  # a system has them; gcc brings cc
+    needed = {
+        name
+        for path in (CHECKOUT / "tests").rglob("*.py")
+        for name in asked.findall(path.read_text("utf-8"))
+    } - everywhere
+    script = (CHECKOUT / ".ci" / "run").read_text("utf-8")
+    programs = re.search(r"for program in ([\w ]+); do", script)
+    assert programs is not None
+    missing = needed - set(programs[1].split())
+    assert not missing, f".ci/run does not install {sorted(missing)}"

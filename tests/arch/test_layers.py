@@ -37,6 +37,7 @@ DOORS: dict[str, frozenset[str]] = {
 LIGHT = (
     "errors.py",
     "protocol/envelope.py",
+    "protocol/job_states.py",
     "protocol/limits.py",
     "host/paths.py",
     "client/__init__.py",
@@ -109,6 +110,28 @@ def test_only_the_step_commits_to_a_ledger() -> None:
         if name.endswith("ledger.commit")
     ]
     assert not found, "\n".join(found)
+
+
+def test_only_the_step_gives_a_machines_sender_something_to_send() -> None:
+    """Also a refusal: beside the step it would leave before what was asked earlier."""
+    senders = {
+        source.parts
+        for source in in_folder("service")
+        for _, name in calls(source)
+        if name == "self._send"
+    }
+    assert senders == {("service", "step")}
+
+
+def test_only_the_door_guards_and_binds() -> None:
+    """A socket that was bound in another way might be bound before it is guarded."""
+    binders = {
+        source.parts
+        for source in package()
+        for _, name in calls(source)
+        if name.split(".")[-1] in ("bind_private", "guard")
+    }
+    assert binders == {("transport", "door")}
 
 
 def test_light_modules_do_not_import_pydantic() -> None:

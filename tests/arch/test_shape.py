@@ -6,8 +6,9 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
 
-from tests.arch.source import CHECKOUT, TESTS, calls, package, sources
+from tests.arch.source import CHECKOUT, TESTS, Source, calls, package, sources
 
 FILE_LINES_MAX = 450  # aim at 400
 FUNCTION_LINES_MAX = 80  # aim at 60
@@ -42,6 +43,49 @@ def test_a_class_name_has_one_meaning() -> None:
                 places[node.name].append(source.at(node))
     found = [f"{name}: {', '.join(at)}" for name, at in places.items() if len(at) > 1]
     assert not found, "one name, one class:\n" + "\n".join(found)
+
+
+def _names_listed(source: Source) -> Iterator[tuple[frozenset[str], str]]:
+    """The strings of each constant of a module, with its place."""
+    for node in source.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            strings = frozenset(
+                each.value
+                for each in ast.walk(node.value)
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
+            if len(strings) >= 4:
+                yield strings, source.at(node)
+
+
+def test_a_list_of_names_has_one_home() -> None:
+    places: dict[frozenset[str], list[str]] = defaultdict(list)
+    for source in package():
+        for strings, place in _names_listed(source):
+            places[strings].append(place)
+    copies = [" = ".join(found) for found in places.values() if len(found) > 1]
+    assert not copies, "import it:\n" + "\n".join(copies)
+
+
+def test_an_address_is_made_in_one_place() -> None:
+    """Where its length is checked."""
+    makers = {
+        source.name
+        for source in package()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.JoinedStr) and ast.unparse(node)[2:].startswith("ipc://")
+    }
+    assert makers == {"praxist_zmq/transport/context.py"}
+
+
+def test_an_alias_of_a_type_has_one_home() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for source in package():
+        for node in source.tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+                homes[ast.unparse(node)].append(source.at(node))
+    copies = [f"{alias}: {places}" for alias, places in homes.items() if len(places) > 1]
+    assert not copies, "import it:\n" + "\n".join(copies)
 
 
 def test_no_vague_module_names() -> None:

@@ -13,9 +13,9 @@ from praxist_zmq.core.broker import Broker
 from praxist_zmq.core.invariants import check_history, check_state
 from praxist_zmq.core.plan import DENIED_PAUSE_MS
 from praxist_zmq.protocol.codec import decode_event
+from praxist_zmq.protocol.job_states import TERMINAL_STATES
 from praxist_zmq.protocol.replies import Refusal, Submitted
 from praxist_zmq.protocol.requests import CancelJobs, StopRun, SubmitJob
-from praxist_zmq.protocol.views import TERMINAL_STATES
 from tests.support.broker_world import World
 
 TAGS = [f"tag-{n}" for n in range(6)]

@@ -13,14 +13,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from praxist_zmq.host.liveness import boot_id, own_namespace, start_ticks
+from praxist_zmq.protocol.envelope import Json
 from praxist_zmq.transport.link import LinkServer
 from praxist_zmq.transport.poller import Poller
 
 SECRET = "ab" * 32
-Json = dict[str, Any]
 Answer = Callable[[Json], Json | None]
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.codec import decode_request
+from praxist_zmq.protocol.envelope import Json
 from praxist_zmq.protocol.views import JobView
-
-Json = dict[str, Any]
 
 DEFAULTS: Json = {
     "job": "j-1",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from praxist_zmq.cli import sim
 
 from .conftest import Outcome
 from .fake_scheduler import COMPLETED, FAILED, RUNNING, FakeScheduler, submitted, view
@@ -226,10 +227,14 @@ def test_sim_refuses_where_nothing_is_simulated(
     scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[object, ...]] = []
-    fake = types.ModuleType("praxist_zmq.host.simulation_file")
-    for name in ("set_load", "set_fault", "clear"):
-        setattr(fake, name, lambda *arguments, _name=name: written.append((_name, *arguments)))
-    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    for name, writer in (
+        ("set_load", "set_load"),
+        ("set_fault", "set_fault"),
+        ("clear", "clear_file"),
+    ):
+        monkeypatch.setattr(
+            sim, writer, lambda *arguments, _name=name: written.append((_name, *arguments))
+        )
     scheduler.answers["get_devices"] = {"kind": "devices", "devices": [], "simulated": False}
     assert call("sim", "load", "--gpu", "0", "--utilization", "60").exit_code == 69
     assert written == []

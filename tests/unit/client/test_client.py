@@ -120,7 +120,7 @@ def test_a_refusal_is_raised_with_its_job(place: Site) -> None:
     with Client(place.run) as client, pytest.raises(RefusedError) as caught:
         client.show("j-1")
     assert caught.value.code == "terminal_duplicate"
-    assert caught.value.job.tag == "t"
+    assert caught.value.job.tag == caught.value.answer["job"]["tag"] == "t"
     assert caught.value.exit_code == 65
 
 

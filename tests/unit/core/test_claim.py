@@ -17,6 +17,7 @@ from praxist_zmq.core.claim import (
 )
 from praxist_zmq.core.claim_invariants import history_violations, state_violations
 from praxist_zmq.core.claim_state import Watch
+from praxist_zmq.core.decision import Undecodable
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.claims import (
     Bind,
@@ -370,3 +371,12 @@ def test_history_check_sees_what_the_state_cannot(desk: Desk) -> None:
     desk.release("j-1.1")
     doubled = [*desk.history, desk.history[-1]]
     assert any("twice" in fault for fault in history_violations(doubled))
+
+
+def test_what_is_no_request_is_denied_in_its_turn(desk: Desk) -> None:
+    error = PraxistError("too_large", "9 bytes; the limit is 8")
+    decision = desk.machine.decide(Undecodable(b"a", None, error), stamp())
+    assert not decision.events
+    (send,) = decision.outbox
+    assert (send.address, send.request_id) == (b"a", None)
+    assert send.message == Denied(code="too_large", detail=error.detail)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from praxist_zmq.core.decision import Stamp, Undecodable
+from praxist_zmq.errors import PraxistError
 from praxist_zmq.ledger.frame import encode_batch
 from praxist_zmq.protocol import limits
 from praxist_zmq.protocol.codec import decode_event, decode_order, encode_request
@@ -17,6 +19,18 @@ SECRET = "s3cr3t!x"
 
 def submission(command: tuple[str, ...], environment: dict[str, Any]) -> SubmitJob:
     return SubmitJob(peer="p", tag="t", command=command, cwd="/", environment=environment)
+
+
+def test_what_is_no_request_is_answered_in_its_turn_and_counted() -> None:
+    broker = World().broker
+    error = PraxistError("too_large", "9 bytes; the limit is 8")
+    decision = broker.decide(Undecodable(b"a", "request-1", error), Stamp(0, 0))
+    assert not decision.events
+    (send,) = decision.outbox
+    assert (send.to, send.address, send.request_id) == ("client", b"a", "request-1")
+    assert (send.message.code, send.message.detail) == ("too_large", error.detail)
+    assert send.message.help
+    assert broker.soft.counters["refused_too_large"] == 1
 
 
 def test_a_secret_repeated_without_end_is_refused_before_anything_is_recorded() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.policy import SchedulerPolicy
-from praxist_zmq.service.policy_file import check_policy, default_policy, read_policy
+from praxist_zmq.service.policy_file import check_policy, read_policy
 
 FULL = """\
 task: anything
@@ -72,7 +72,7 @@ def test_a_whole_task_file_is_read_and_other_keys_are_ignored(tmp_path: Path) ->
 
 def test_defaults_are_the_documented_ones() -> None:
     policy, warnings = warnings_of("mode: central\n")
-    assert policy == default_policy()
+    assert policy == SchedulerPolicy()
     assert warnings == []
     assert policy.default_profile == "default"
 
@@ -250,7 +250,7 @@ def test_the_section_must_be_a_mapping_and_may_be_absent() -> None:
     assert "did you mean" in errors_of("compute_budget: {resource_schedular: {}}\n")[0]
     assert "did you mean" in errors_of("compute_bugdet: {resource_scheduler: {}}\n")[0]
     policy, warnings = warnings_of("task: x\n")
-    assert policy == default_policy()
+    assert policy == SchedulerPolicy()
     assert "documented defaults" in warnings[0]
 
 

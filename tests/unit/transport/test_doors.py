@@ -18,7 +18,7 @@ from praxist_zmq.protocol.envelope import PREAMBLE
 from praxist_zmq.transport.correlation import peek_request_id
 from praxist_zmq.transport.front import FrontDoor, refusal_body
 from praxist_zmq.transport.poller import Poller
-from praxist_zmq.transport.publication import Publisher, SequenceTracker, Subscriber
+from praxist_zmq.transport.publication import Publisher, Subscriber
 from praxist_zmq.transport.request import AsyncRequester, Connection, Requester
 from praxist_zmq.transport.zap import ConnectionQuota, parse_address
 from tests.support.wait import wait_until
@@ -218,20 +218,6 @@ def test_publications_reach_their_topic(sockets: Path) -> None:
     finally:
         subscriber.close()
         publisher.close()
-
-
-def test_the_sequence_tracker() -> None:
-    tracker = SequenceTracker(epoch=2, sequence=10)
-    assert tracker.accept(2, 11, 12) == "ok"
-    assert tracker.accept(2, 12, 14) == "ok"
-    assert tracker.accept(2, 13, 14) == "duplicate"
-    assert tracker.accept(2, 15, 14) == "duplicate"
-    assert tracker.accept(2, 16, 15) == "gap"
-    assert tracker.accept(2, 17, 17) == "gap"
-    assert tracker.accept(1, 15, 15) == "duplicate"
-    assert tracker.accept(3, 15, 15) == "new_epoch"
-    tracker.reset(3, 20)
-    assert tracker.accept(3, 21, 21) == "ok"
 
 
 def test_request_ids_are_found_without_parsing() -> None:
