@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import ERRORS, PraxistError
 from ..protocol.envelope import Json
