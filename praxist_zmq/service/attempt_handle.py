@@ -6,6 +6,7 @@ It moves bytes and closes descriptors; it decides nothing.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ..protocol.orders import SpawnAttempt
 from ..protocol.process import ProcessIdentity
 
 LINE_BYTES_MAX = 65_536
+LOG = logging.getLogger("launcher")
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class Handle:
         if len(rest) > LINE_BYTES_MAX:
             rest, closed = bytearray(), True
         self.incoming = bytearray(rest)
-        return [json.loads(line) for line in lines], closed
+        return [news for line in lines if (news := _understand(line)) is not None], closed
 
     def write(self, data: bytes = b"") -> bool:
         """Send what the channel takes now. True while something is left to send."""
@@ -125,3 +127,19 @@ class Handle:
         self.shim_fd = self.leader_fd = self.log = None
         self.outgoing.clear()
         self.wake_at_ms = None
+
+
+def _understand(line: bytearray) -> dict[str, Any] | None:
+    """One line of a shim's news; None, and a line in the log, when it is no JSON object.
+
+    The shim is a process of the user's like any other: a debugger can make it say anything.
+    """
+    try:
+        news = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        LOG.error("a shim said what is not JSON (%s): %r", error, bytes(line[:200]))
+        return None
+    if not isinstance(news, dict):
+        LOG.error("a shim said what is not an object: %r", bytes(line[:200]))
+        return None
+    return news
