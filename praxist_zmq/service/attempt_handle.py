@@ -28,6 +28,8 @@ class Stop:
 
     kill_at_ms: int
     stuck_at_ms: int
+    tell_at_ms: int = 0
+    """When it may be told again that it is stuck."""
     pause_ms: int = 10
     ending: Ending = field(default_factory=Ending)
 
@@ -48,6 +50,8 @@ class Handle:
     log: int | None = None
     shim_fd: int | None = None
     leader_fd: int | None = None
+    orphan_fd: int | None = None
+    """One process of it that lives on without the shim: until it ends no look is needed."""
     ledger_leader: ProcessIdentity | None = None
     hinted_group: int | None = None
     """The evaluator's group by an evidence file's word: worth a look, no proof."""
@@ -114,17 +118,19 @@ class Handle:
     def descriptors(self) -> list[int]:
         """Those that may be watched."""
         channel = self.channel.fileno() if self.channel is not None else None
-        return [fd for fd in (channel, self.shim_fd, self.leader_fd) if fd is not None]
+        return [
+            fd for fd in (channel, self.shim_fd, self.leader_fd, self.orphan_fd) if fd is not None
+        ]
 
     def close(self) -> None:
         """Close everything; the life and the final report stay."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
-        for fd in (self.shim_fd, self.leader_fd, self.log):
+        for fd in (self.shim_fd, self.leader_fd, self.orphan_fd, self.log):
             if fd is not None:
                 os.close(fd)
-        self.shim_fd = self.leader_fd = self.log = None
+        self.shim_fd = self.leader_fd = self.orphan_fd = self.log = None
         self.outgoing.clear()
         self.wake_at_ms = None
 
