@@ -98,6 +98,8 @@ class Adoption:
         """An adopted shim lives: learn from its files, as far as /proc bears them out."""
         life, shim = handle.life, handle.life.shim
         assert shim is not None, "only a bound attempt is adopted"
+        if life.phase not in (Phase.ADOPTED, Phase.RUNNING):
+            return
         if handle.shim_fd is None:
             self._begin(handle, shim)
             return

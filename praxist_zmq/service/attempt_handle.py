@@ -6,6 +6,7 @@ It moves bytes and closes descriptors; it decides nothing.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ..protocol.orders import SpawnAttempt
 from ..protocol.process import ProcessIdentity
 
 LINE_BYTES_MAX = 65_536
+LOG = logging.getLogger("launcher")
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class Stop:
 
     kill_at_ms: int
     stuck_at_ms: int
+    tell_at_ms: int = 0
+    """When it may be told again that it is stuck."""
     pause_ms: int = 10
     ending: Ending = field(default_factory=Ending)
 
@@ -46,6 +50,8 @@ class Handle:
     log: int | None = None
     shim_fd: int | None = None
     leader_fd: int | None = None
+    orphan_fd: int | None = None
+    """One process of it that lives on without the shim: until it ends no look is needed."""
     ledger_leader: ProcessIdentity | None = None
     hinted_group: int | None = None
     """The evaluator's group by an evidence file's word: worth a look, no proof."""
@@ -92,7 +98,7 @@ class Handle:
         if len(rest) > LINE_BYTES_MAX:
             rest, closed = bytearray(), True
         self.incoming = bytearray(rest)
-        return [json.loads(line) for line in lines], closed
+        return [news for line in lines if (news := _understand(line)) is not None], closed
 
     def write(self, data: bytes = b"") -> bool:
         """Send what the channel takes now. True while something is left to send."""
@@ -112,16 +118,34 @@ class Handle:
     def descriptors(self) -> list[int]:
         """Those that may be watched."""
         channel = self.channel.fileno() if self.channel is not None else None
-        return [fd for fd in (channel, self.shim_fd, self.leader_fd) if fd is not None]
+        return [
+            fd for fd in (channel, self.shim_fd, self.leader_fd, self.orphan_fd) if fd is not None
+        ]
 
     def close(self) -> None:
         """Close everything; the life and the final report stay."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
-        for fd in (self.shim_fd, self.leader_fd, self.log):
+        for fd in (self.shim_fd, self.leader_fd, self.orphan_fd, self.log):
             if fd is not None:
                 os.close(fd)
-        self.shim_fd = self.leader_fd = self.log = None
+        self.shim_fd = self.leader_fd = self.orphan_fd = self.log = None
         self.outgoing.clear()
         self.wake_at_ms = None
+
+
+def _understand(line: bytearray) -> dict[str, Any] | None:
+    """One line of a shim's news; None, and a line in the log, when it is no JSON object.
+
+    The shim is a process of the user's like any other: a debugger can make it say anything.
+    """
+    try:
+        news = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        LOG.error("a shim said what is not JSON (%s): %r", error, bytes(line[:200]))
+        return None
+    if not isinstance(news, dict):
+        LOG.error("a shim said what is not an object: %r", bytes(line[:200]))
+        return None
+    return news

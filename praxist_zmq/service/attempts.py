@@ -26,7 +26,7 @@ from ..host.identity import identity_from, open_pidfd
 from ..host.nursery import Nursery, close_all
 from ..host.shim import GO, frame, launch_frame
 from ..protocol import orders
-from ..protocol.evidence import ExitRecord
+from ..protocol.evidence import ExitRecord, StartedRecord
 from ..protocol.process import ProcessIdentity
 from ..protocol.text import OsText, to_bytes
 from .attempt_handle import Handle
@@ -248,27 +248,27 @@ class Attempts:
                 self.withdraw(handle, "the shim ended before its barrier")
 
     def _on_news(self, handle: Handle, news: dict[str, Any]) -> None:
-        kind = news.pop("kind")
-        if kind == "ready":
+        kind, shim = news.pop("kind"), handle.life.shim
+        if kind == "ready" and handle.asked:
             self._on_ready(handle, ProcessIdentity(**news["shim"]))
         elif kind == "going":
             self.learn(handle, launch.Going())
-        elif kind == "started":
-            leader = ProcessIdentity(**news["leader"])
+        elif kind == "started" and shim is not None and handle.leader_fd is None:
+            attempt = handle.life.attempt
+            record = StartedRecord(kind=kind, attempt=attempt, shim=shim, **news)
+            leader = record.leader
             try:
                 handle.leader_fd = open_pidfd(leader)
             except OSError as error:
                 # Its members are still found and signalled one by one.
                 LOG.warning("%s: no descriptor of its evaluator: %s", handle.life.attempt, error)
             self.manifest(handle.life.attempt, leader)
-            self.learn(handle, launch.LeaderStarted(leader, news["at_ms"]))
-        elif kind == "ended":
+            self.learn(handle, launch.LeaderStarted(leader, record.at_ms))
+        elif kind == "ended" and shim is not None:
             drained = bool(news.pop("drained"))
-            shim = handle.life.shim
-            assert shim is not None, "GO is given only to a shim that was ready"
-            record = ExitRecord(attempt=handle.life.attempt, shim=shim, **news)
+            ended = ExitRecord(attempt=handle.life.attempt, shim=shim, **news)
             survivors = () if drained else self.survivors(handle)
-            self.learn(handle, launch.LeaderEnded(record, drained, survivors))
+            self.learn(handle, launch.LeaderEnded(ended, drained, survivors))
         else:
             LOG.warning("%s: its shim says %s %s", handle.life.attempt, kind, news)
 

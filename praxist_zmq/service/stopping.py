@@ -6,18 +6,23 @@ go is told as such while the watch goes on. Rules: the design's promises 6 and 7
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from ..core import launch
 from ..core.launch import Phase
 from ..host import ending, signals
-from ..host.identity import ProcStat, identity_from, is_alive
+from ..host.identity import ProcStat, identity_from, is_alive, open_pidfd
 from .attempt_handle import Handle, Stop
 from .attempts import Attempts
 
 UNKILLABLE_AFTER_MS = 5_000
 LOOK_APART_MS = 200
 PAUSE_MAX_MS = 1_000
+SCAN_APART_MS = 10_000
+"""Between looks at all of /proc for what KILL did not end."""
+TELL_APART_MS = 60_000
+"""Between reports of what will not end: a tree that forks has other members at every look."""
 
 Strays = Callable[[set[int]], list[ProcStat]]
 """Orphans that fell to the supervisor, but for the processes with these numbers."""
@@ -93,15 +98,27 @@ class EndingByOrder:
             handle.wake_at_ms = min(stop.kill_at_ms, now + LOOK_APART_MS)
             return
         left = stop.ending.kill(lambda: self._members(handle), handle.leader_fd)
-        if left.pids and now >= stop.stuck_at_ms:
+        if left.pids and now >= stop.stuck_at_ms and now >= stop.tell_at_ms:
+            stop.tell_at_ms = now + TELL_APART_MS
             self._attempts.learn(handle, launch.Stuck(left.pids, _stuck_detail(left)))
         handle.wake_at_ms = now + stop.pause_ms
-        stop.pause_ms = min(stop.pause_ms * 2, PAUSE_MAX_MS)
+        sweeps_late = handle.life.phase is Phase.SWEEPING and now >= stop.stuck_at_ms
+        stop.pause_ms = min(stop.pause_ms * 2, SCAN_APART_MS if sweeps_late else PAUSE_MAX_MS)
 
     def sweep_step(self, handle: Handle, now: int) -> None:
-        """The shim is gone: ended only after two looks apart found nothing."""
-        if self._members(handle).pids:
+        """The shim is gone: ended only after two looks apart found nothing.
+
+        A look reads all of /proc. While one of those that the last look found lives, the answer
+        is known; the kernel tells when it ends.
+        """
+        if handle.orphan_fd is not None:
+            return
+        stopping = handle.wake_at_ms
+        members = self._members(handle)
+        if members.pids:
             handle.empty_looks = 0
+            if self._wait_for_one(handle, members):
+                return
             handle.pause_ms = min(max(handle.pause_ms * 2, LOOK_APART_MS), PAUSE_MAX_MS)
             wait = handle.pause_ms
         else:
@@ -110,8 +127,28 @@ class EndingByOrder:
         if handle.empty_looks >= 2:
             self._attempts.learn(handle, launch.TreeAbsent())
             return
-        stopping = handle.wake_at_ms
         handle.wake_at_ms = min(now + wait, stopping) if stopping is not None else now + wait
+
+    def _wait_for_one(self, handle: Handle, members: ending.Members) -> bool:
+        """Look again when one of them has ended. False when none can be watched."""
+        for stat in (*members.ours, *members.doubtful):
+            try:
+                fd = open_pidfd(identity_from(stat))
+            except OSError:
+                return False  # no descriptor to be had: look again by the clock
+            if fd is not None:
+                handle.orphan_fd = fd
+                self._attempts.wakeups.watch(fd, lambda _: self._on_orphan_gone(handle))
+                return True
+        return False
+
+    def _on_orphan_gone(self, handle: Handle) -> None:
+        self._attempts.wakeups.unwatch(handle.orphan_fd)
+        if handle.orphan_fd is not None:
+            os.close(handle.orphan_fd)
+            handle.orphan_fd = None
+        handle.pause_ms = LOOK_APART_MS
+        handle.wake_at_ms = self._attempts.clock.mono_ms()
 
 
 def _stuck_detail(left: ending.Members) -> str:

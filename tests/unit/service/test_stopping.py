@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from praxist_zmq.core.launch import Life, Phase
+from praxist_zmq.host import tree
 from praxist_zmq.host.attempt_files import AttemptFiles
 from praxist_zmq.host.clock import SystemClock
-from praxist_zmq.host.identity import identity_of
+from praxist_zmq.host.ending import Members
+from praxist_zmq.host.identity import ProcStat, identity_of
 from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.protocol.process import ProcessIdentity
 from praxist_zmq.service.attempt_handle import Handle
@@ -114,3 +116,53 @@ def test_what_was_seen_below_the_shim_stays_the_attempts(
     assert handle.stop is not None
     ending.stop_step(handle, handle.stop, attempts.clock.mono_ms())
     wait_until(lambda: orphan.poll() is not None, "the orphan to end")
+
+
+def test_all_of_proc_is_read_only_when_somebody_ended(
+    attempts: Attempts, orphan: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = 0
+    every = tree.processes
+
+    def counted() -> Iterator[ProcStat]:
+        nonlocal scans
+        scans += 1
+        return every()
+
+    monkeypatch.setattr(tree, "processes", counted)
+    handle = put(attempts, "j-1.1", Phase.SWEEPING, gone())
+    ending = EndingByOrder(attempts, lambda known: [])
+    for now in range(0, 600_000, 1_000):
+        ending.sweep_step(handle, now)
+    assert scans == 1
+    assert handle.wake_at_ms is None
+    orphan.kill()
+    attempts.wakeups.wait(20)
+    assert handle.wake_at_ms is not None
+    orphan.wait()
+    for now in range(2):
+        ending.sweep_step(handle, now)
+    assert handle.life.phase is Phase.ENDED
+    assert handle.orphan_fd is None
+
+
+def test_what_will_not_end_is_told_once_a_minute(attempts: Attempts) -> None:
+    """A tree that forks has other members at every look."""
+    handle = put(attempts, "j-1.1", Phase.SWEEPING, gone())
+    ending = EndingByOrder(attempts, lambda known: [])
+    ending.stop(handle, 0)
+    assert handle.stop is not None
+    start = handle.stop.stuck_at_ms
+    forks = iter(range(1_000))
+
+    class FakeMembers(EndingByOrder):
+        """A fake of a tree that changes at every look and cannot be ended."""
+
+        def _members(self, handle: Handle) -> Members:
+            stat = ProcStat(2**22 + next(forks), "D", 1, 1, 1, 1)
+            return Members(doubtful=(stat,))
+
+    ending = FakeMembers(attempts, lambda known: [])
+    for now in range(start, start + 119_000, 1_000):
+        ending.stop_step(handle, handle.stop, now)
+    assert len(attempts.outbox) == 2
