@@ -139,9 +139,12 @@ def _devices_line(simulated: dict[str, Any]) -> str:
 @click.option("--detach", is_flag=True, help="Return once it is ready.")
 @click.option("--generation", type=click.IntRange(0, 1_000_000), metavar="N", help="Generation.")
 @click.option(
-    "--cohort-size", type=click.IntRange(1, 1_000_000), metavar="N", help="Peers of the generation."
+    "--cohort-size",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    help="Peers of the generation; shown.",
 )
-@click.option("--deadline", type=DURATION, metavar="DUR", help="Time the generation has.")
+@click.option("--deadline", type=DURATION, metavar="DUR", help="Time the generation has; shown.")
 @click.option("--host-scope", metavar="DIR", help="Directory that the runs of this host share.")
 @global_options()
 @click.pass_context

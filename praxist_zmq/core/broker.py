@@ -68,6 +68,30 @@ class Broker:
             # The number was given: another job under it would meet the files of this one.
             self.state.last_job_number = max(self.state.last_job_number, job_number(job))
 
+    def _adopt(
+        self,
+        turn: Turn,
+        policy: SchedulerPolicy,
+        generation: int,
+        cohort_size: int | None,
+        deadline_at_ms: int | None,
+    ) -> None:
+        state = self.state
+        if generation == state.generation:
+            cohort_size = state.cohort_size if cohort_size is None else cohort_size
+            deadline_at_ms = state.deadline_at_ms if deadline_at_ms is None else deadline_at_ms
+        now = (policy, generation, cohort_size, deadline_at_ms)
+        if now != (state.policy, state.generation, state.cohort_size, state.deadline_at_ms):
+            turn.record(
+                ev.PolicyAdopted(
+                    at_ms=turn.stamp.at_ms,
+                    policy=policy,
+                    generation=generation,
+                    cohort_size=cohort_size,
+                    deadline_at_ms=deadline_at_ms,
+                )
+            )
+
     def begin(
         self,
         stamp: Stamp,
@@ -78,8 +102,13 @@ class Broker:
         policy: SchedulerPolicy,
         generation: int,
         reopen: bool,
+        cohort_size: int | None = None,
+        deadline_at_ms: int | None = None,
     ) -> Decision:
-        """After the replay: a new epoch, the contract, and every waiting job back in its place."""
+        """After the replay: a new epoch, the contract, and every waiting job back in its place.
+
+        What is not told of the generation stays as it was, or is unknown of a new one.
+        """
         turn = self._turn(stamp)
         turn.record(
             ev.BrokerStarted(
@@ -91,8 +120,7 @@ class Broker:
                 reopened=reopen and self.state.closed_reason is not None,
             )
         )
-        if policy != self.state.policy or generation != self.state.generation:
-            turn.record(ev.PolicyAdopted(at_ms=stamp.at_ms, policy=policy, generation=generation))
+        self._adopt(turn, policy, generation, cohort_size, deadline_at_ms)
         if reopen and self.state.closed_reason is not None:
             turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
         # Only a stop closes admission: a broker that takes over in the middle of one goes on.

@@ -28,6 +28,8 @@ class BrokerSnapshot(Frozen):
     last_sequence: int = Field(description="Ledger sequence it stands for")
     policy: SchedulerPolicy = Field(description="Contract")
     generation: int = Field(description="Generation")
+    cohort_size: int | None = Field(default=None, description="Its peers")
+    deadline_at_ms: int | None = Field(default=None, description="When it is to end")
     closed_reason: str | None = Field(description="Why admission is closed")
     last_job_number: int = Field(description="Highest job number given")
     jobs: tuple[Job, ...] = Field(description="Jobs in order")
@@ -54,6 +56,8 @@ def dump(state: BrokerState) -> bytes:
         last_sequence=state.last_sequence,
         policy=state.policy,
         generation=state.generation,
+        cohort_size=state.cohort_size,
+        deadline_at_ms=state.deadline_at_ms,
         closed_reason=state.closed_reason,
         last_job_number=state.last_job_number,
         jobs=tuple(state.jobs.values()),
@@ -78,6 +82,8 @@ def load(data: bytes) -> BrokerState:
         last_sequence=snapshot.last_sequence,
         policy=snapshot.policy,
         generation=snapshot.generation,
+        cohort_size=snapshot.cohort_size,
+        deadline_at_ms=snapshot.deadline_at_ms,
         closed_reason=snapshot.closed_reason,
         last_job_number=snapshot.last_job_number,
         identities=dict(snapshot.identities),

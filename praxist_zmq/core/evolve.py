@@ -34,6 +34,8 @@ def _broker_started(event: ev.BrokerStarted, state: BrokerState, sequence: int) 
 def _policy_adopted(event: ev.PolicyAdopted, state: BrokerState, sequence: int) -> None:
     state.policy = event.policy
     state.generation = event.generation
+    state.cohort_size = event.cohort_size
+    state.deadline_at_ms = event.deadline_at_ms
 
 
 def _environment_recorded(event: ev.EnvironmentRecorded, state: BrokerState, sequence: int) -> None:

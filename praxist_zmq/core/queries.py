@@ -275,8 +275,8 @@ def status(turn: Turn) -> StatusReply:
         generation={
             "number": state.generation,
             "state": "open" if state.closed_reason is None else "closed",
-            "deadline": None,
-            "cohort_size": None,
+            "deadline": None if state.deadline_at_ms is None else timestamp(state.deadline_at_ms),
+            "cohort_size": state.cohort_size,
         },
         resource_supply={"leases": [], "idle_waiters": 0, "stats": {}, "maturity": {}},
         simulated=sample.simulated if sample is not None else False,

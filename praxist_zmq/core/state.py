@@ -108,6 +108,8 @@ class BrokerState:
     last_sequence: int = 0
     policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
     generation: int = 0
+    cohort_size: int | None = None
+    deadline_at_ms: int | None = None
     closed_reason: str | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     identities: dict[str, str] = field(default_factory=dict)

@@ -65,6 +65,13 @@ class PolicyAdopted(_Event):
     kind: Literal["policy_adopted"] = "policy_adopted"
     policy: SchedulerPolicy = Field(description="The contract, normalised")
     generation: int = Field(ge=0, description="Generation of submissions that name none")
+    cohort_size: int | None = Field(default=None, ge=1, description="Peers of the generation")
+    deadline_at_ms: int | None = Field(
+        default=None,
+        ge=0,
+        le=253_402_300_799_000,
+        description="When the generation is to end, Unix time in ms",
+    )
 
 
 class EnvironmentRecorded(_Event):

@@ -352,6 +352,8 @@ def serve(config: ChildConfig) -> int:
         policy=policy,
         generation=generation,
         reopen=config.reopen,
+        cohort_size=config.cohort_size,
+        deadline_at_ms=config.deadline_at_ms,
     )
     shell.step.finish(decision.events, decision.outbox)
     shell.write_endpoint()

@@ -63,8 +63,11 @@ class ChildConfig(Frozen):
     cohort_size: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Broker: peers of the generation"
     )
-    deadline_seconds: float | None = Field(
-        default=None, gt=0, le=31_536_000, description="Broker: time the generation has, seconds"
+    deadline_at_ms: int | None = Field(
+        default=None,
+        ge=0,
+        le=253_402_300_799_000,  # the last second that a time stamp can name
+        description="Broker: when the generation is to end, Unix time in ms",
     )
     reopen: bool = Field(default=False, description="Broker: open the run again if it was stopped")
     sim: SimulatedDevices | None = Field(default=None, description="Sampler: simulated devices")

@@ -62,6 +62,7 @@ class RunRequest:
     generation: int | None = None
     cohort_size: int | None = None
     deadline_seconds: float | None = None
+    """Time that the generation has from now on. It is kept and shown, not enforced."""
 
 
 @dataclass(slots=True)
@@ -74,6 +75,8 @@ class _Start:
     supervisor: ProcessIdentity
     policy: SchedulerPolicy | None = None
     """None: the broker keeps the contract of its ledger."""
+    deadline_at_ms: int | None = None
+    """Counted from this start, not from a later one of the broker's."""
     warnings: list[str] = field(default_factory=list)
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
@@ -99,7 +102,7 @@ class _Start:
             policy=self.policy if broker else None,
             generation=self.request.generation if broker else None,
             cohort_size=self.request.cohort_size if broker else None,
-            deadline_seconds=self.request.deadline_seconds if broker else None,
+            deadline_at_ms=self.deadline_at_ms if broker else None,
             reopen=self.reopen and broker,
             sim=self.devices.sim if name == "sampler" else None,
         )
@@ -207,6 +210,8 @@ def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
     sockets = RunSockets.of(request.run)
     host = HostPaths(host_scope())
     start = _Start(request, sockets, host, identity)
+    if request.deadline_seconds is not None:
+        start.deadline_at_ms = SystemClock().wall_ms() + round(request.deadline_seconds * 1000)
     if request.contract is not None:
         reading = read_policy(request.contract)
         start.policy, start.warnings = reading.policy, list(reading.warnings)

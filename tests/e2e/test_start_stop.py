@@ -27,12 +27,18 @@ def test_a_start_that_is_told_nothing_goes_on_as_before(make_run: MakeRun) -> No
     first = run.up()
     assert f"contract  {run.contract}: profiles cpu gpu, at most 3 at once\n" in first.err
     run.down()
-    again = run.try_up(bare=True)
+    again = run.try_up("--generation", "1", "--cohort-size", "8", "--deadline", "1h", bare=True)
     assert again.status == 0, again
     assert "kept from an earlier start: profiles cpu gpu, at most 3 at once\n" in again.err
     assert "devices  2 simulated GPUs of 16 GiB, as at the last start" in again.err
     assert again.out.endswith("SIMULATED\n")
     assert simulated(run) == 2
+    generation = run.cli("status", "--json").document["generation"]
+    assert (generation["number"], generation["cohort_size"]) == (1, 8)
+    assert generation["deadline"].endswith("Z")
+    assert run.kill("broker")
+    run.until_healthy()
+    assert run.cli("status", "--json").document["generation"] == generation
     with run.client() as client:
         job = client.submit(peer="p", tag="t", command=["true"], profile="gpu").job.job
         assert client.wait(job, 60).exit_code == 0
