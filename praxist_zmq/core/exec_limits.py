@@ -23,12 +23,7 @@ def check_environment(environment: Mapping[str, OsText]) -> int:
             raise PraxistError("bad_command", f"variable name {name[:80]!r} holds '=' or NUL")
         size = len(name.encode("utf-8", errors="surrogatepass")) + 1
         size += _checked(value, f"variable {name[:80]!r}")
-        if size > limits.EXEC_STRING_BYTES_MAX:
-            raise PraxistError(
-                "too_large",
-                f"variable {name[:80]!r} has {size} bytes; "
-                f"the kernel takes {limits.EXEC_STRING_BYTES_MAX}",
-            )
+        _check_string(size, f"variable {name[:80]!r}")
         total += size + 1 + _POINTER_BYTES
     return total
 
@@ -40,12 +35,7 @@ def check_command(command: tuple[OsText, ...], cwd: OsText, environment_bytes: i
     total = environment_bytes
     for index, argument in enumerate(command):
         size = _checked(argument, f"argument {index}")
-        if size > limits.EXEC_STRING_BYTES_MAX:
-            raise PraxistError(
-                "too_large",
-                f"argument {index} has {size} bytes; "
-                f"the kernel takes {limits.EXEC_STRING_BYTES_MAX}",
-            )
+        _check_string(size, f"argument {index}")
         total += size + 1 + _POINTER_BYTES
     if total > limits.EXEC_TOTAL_BYTES_MAX:
         raise PraxistError(
@@ -56,6 +46,14 @@ def check_command(command: tuple[OsText, ...], cwd: OsText, environment_bytes: i
     where = to_bytes(cwd)
     if not where.startswith(b"/") or b"\0" in where or len(where) > 4095:
         raise PraxistError("bad_directory", "the working directory must be an absolute path")
+
+
+def _check_string(size: int, what: str) -> None:
+    if size > limits.EXEC_STRING_BYTES_MAX:
+        raise PraxistError(
+            "too_large",
+            f"{what} has {size} bytes; the kernel takes {limits.EXEC_STRING_BYTES_MAX}",
+        )
 
 
 def _checked(text: OsText, what: str) -> int:

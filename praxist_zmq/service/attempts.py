@@ -43,6 +43,7 @@ RESERVED_DESCRIPTORS = 48
 PASSING_ERRNOS = (
     errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
     errno.ETOOMANYREFS,
+    errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN,  # the zygote is ending; another follows
 )  # fmt: skip
 PERMANENT_ERRNOS = (1, 13, 20, 30, 36, 40)  # EPERM EACCES ENOTDIR EROFS ENAMETOOLONG ELOOP
 

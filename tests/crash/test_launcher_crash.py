@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from praxist_zmq.host.identity import is_alive
-from tests.support.launcher_harness import Bench
+from tests.support.launcher_harness import Bench, daemon_code
 from tests.support.wait import wait_until
 
 PYTHON = sys.executable
@@ -107,24 +107,10 @@ def test_an_adopted_attempt_whose_shim_is_killed_ends_when_its_evaluator_does(
     assert bench.ended("j-1.1").outcome == "unknown"
 
 
-DAEMON = """
-import os, sys, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.setsid()
-        os.closerange(0, 256)
-        os.chdir("/")
-        os.execve("/bin/sleep", ["sleep", "300"], {})
-    os._exit(0)
-time.sleep(300)
-"""
-
-
 def test_a_killed_shims_escapee_falls_to_the_launcher_and_a_stop_ends_it(bench: Bench) -> None:
     from praxist_zmq.host.tree import descendants
 
-    shim, _ = bench.launch("j-1.1", [PYTHON, "-I", "-S", "-c", DAEMON])
+    shim, _ = bench.launch("j-1.1", [PYTHON, "-I", "-S", "-c", daemon_code("time.sleep(300)")])
 
     def escapee() -> int | None:
         found = [

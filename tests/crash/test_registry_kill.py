@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from praxist_zmq.core.claim_invariants import history_violations
 from praxist_zmq.host.identity import boot_id
@@ -19,19 +15,6 @@ from tests.support.registry_process import Asker, Process, RegistryProcess
 from tests.support.wait import wait_until
 
 KILLS = 6
-
-
-@pytest.fixture
-def host(host_directory: Path) -> HostPaths:
-    return HostPaths(host_directory)
-
-
-@pytest.fixture
-def registry(host: HostPaths) -> Iterator[RegistryProcess]:
-    process = RegistryProcess(host)
-    assert "ready" in process.start()
-    yield process
-    process.kill()
 
 
 class Contender(threading.Thread):

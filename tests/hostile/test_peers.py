@@ -255,31 +255,35 @@ def test_a_stopped_gateway_answers_when_it_goes_on(place: Site) -> None:
     assert asked == {"request-1"}
 
 
+def as_another_user(place: Site, code: str) -> str:
+    """What a program prints that runs as a user of no name."""
+    become = "import os, sys\nos.setgid(12345); os.setuid(12345)\n"
+    result = subprocess.run(
+        [sys.executable, "-c", code.replace("BECOME\n", become), str(place.front)],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_another_user_is_kept_out(place: Site) -> None:
     place.start_gateway()
-    code = (
-        "import os, sys, socket\n"
-        "os.setgid(12345); os.setuid(12345)\n"
+    connect = (
+        "import socket\nBECOME\n"
         "s = socket.socket(socket.AF_UNIX)\n"
         "try:\n    s.connect(sys.argv[1])\n"
         "except PermissionError:\n    print('kept out')\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(place.front)], capture_output=True, text=True
-    )
-    assert result.stdout.strip() == "kept out", result.stderr
+    assert as_another_user(place, connect) == "kept out"
     os.chmod(place.sockets, 0o755)
     os.chmod(place.front, 0o777)
-    code = (
-        "import os, sys\nfrom pathlib import Path\nfrom tests.support.zmtp import RawPeer\n"
-        "os.setgid(12345); os.setuid(12345)\n"
+    shake_hands = (
+        "from pathlib import Path\nfrom tests.support.zmtp import RawPeer\nBECOME\n"
         "print(RawPeer(Path(sys.argv[1])).handshake())\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(place.front)], capture_output=True, text=True
-    )
-    assert result.stdout.strip() == "False", result.stderr
+    assert as_another_user(place, shake_hands) == "False"
 
 
 def test_replies_carry_nothing_of_another_request(place: Site) -> None:

@@ -81,12 +81,7 @@ def ensure_up(run: Run) -> None:
             command = run.try_up()
             if command.status != 0:
                 return False
-        try:
-            with run.client(timeout_s=2.0) as client:
-                client.ping()
-        except PraxistError:
-            return False
-        return True
+        return run.answers(timeout_s=2.0)
 
     wait_until(serves, f"the scheduler to serve\n{run.service_logs()}", 45)
 

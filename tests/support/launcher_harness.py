@@ -41,6 +41,22 @@ CHILD = (
 )
 
 
+def daemon_code(then: str) -> str:
+    """An evaluator that leaves a daemon behind which kept nothing of it, and does `then`."""
+    return f"""
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        os.closerange(0, 256)
+        os.chdir("/")
+        os.execve("/bin/sleep", ["sleep", "300"], {{}})
+    os._exit(0)
+{then}
+"""
+
+
 class FakeLink:
     """A fake of the launcher's link: a socketpair of length-free datagrams (SEQPACKET)."""
 

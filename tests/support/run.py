@@ -300,18 +300,18 @@ class Run:
             "killed processes to be gone",
         )
 
+    def answers(self, timeout_s: float = 1.0) -> bool:
+        """Whether the scheduler answers."""
+        try:
+            with self.client(timeout_s=timeout_s) as client:
+                client.ping()
+        except PraxistError:
+            return False
+        return True
+
     def until_healthy(self, timeout_s: float = 20.0) -> None:
         """Until the scheduler answers again."""
-
-        def answers() -> bool:
-            try:
-                with self.client(timeout_s=1.0) as client:
-                    client.ping()
-            except PraxistError:
-                return False
-            return True
-
-        wait_until(answers, f"the scheduler to answer\n{self.service_logs()}", timeout_s)
+        wait_until(self.answers, f"the scheduler to answer\n{self.service_logs()}", timeout_s)
 
     def leftovers(self) -> list[int]:
         """Live processes that belong to this test: by host scope, or by a path of the run."""

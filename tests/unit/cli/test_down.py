@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,7 @@ from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.identity import identity_of
 from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.service.run_directory import prepare
-
-HOLD = """
-import fcntl, sys
-file = open(sys.argv[1], "r+")
-fcntl.flock(file, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
+from tests.support.lock_holder import lock_holder
 
 
 class FakeClient:
@@ -60,20 +52,11 @@ def run(tmp_path: Path) -> RunPaths:
 
 @pytest.fixture
 def holder(run: RunPaths) -> Iterator[subprocess.Popen[bytes]]:
-    run.owner_lock.touch()
-    process = subprocess.Popen(
-        [sys.executable, "-S", "-c", HOLD, str(run.owner_lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"held\n"
-    identity = identity_of(process.pid)
-    assert identity is not None
-    run.owner_lock.write_text(json.dumps(identity.model_dump()))
-    yield process
-    process.kill()
-    process.communicate()
+    with lock_holder(run) as process:
+        identity = identity_of(process.pid)
+        assert identity is not None
+        run.owner_lock.write_text(json.dumps(identity.model_dump()))
+        yield process
 
 
 def call(run: RunPaths, *more: str) -> tuple[str, BaseException | None]:

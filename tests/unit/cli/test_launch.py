@@ -21,6 +21,7 @@ from .fake_scheduler import (
     submitted,
     view,
 )
+from .test_reading import BLOCKERS
 
 Call = Callable[..., Outcome]
 LAUNCH = ("launch", "--peer", "p1", "--tag", "t", "--", "python", "x.py")
@@ -30,14 +31,7 @@ DOCUMENT_KEYS = {
     "profile_source", "work_class", "blockers", "start_estimate", "retryable", "exit_code",
     "exit_source", "error",
 }  # fmt: skip
-BLOCKER = {
-    "code": "gpu_compute_short",
-    "detail": "needs 45, best is GPU 1 with 17 free (short by 28)",
-    "need": 45.0,
-    "free": 17.0,
-    "limit": 100.0,
-    "unit": "percent_points",
-}
+BLOCKER = BLOCKERS[0]
 
 
 def _ends(scheduler: FakeScheduler, **last: object) -> None:

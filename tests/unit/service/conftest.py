@@ -1,16 +1,3 @@
-from __future__ import annotations
+from tests.support.process_fixtures import bench, host, registry
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.support.launcher_harness import Bench
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    made = Bench()
-    try:
-        yield made
-    finally:
-        made.close()
+__all__ = ["bench", "host", "registry"]

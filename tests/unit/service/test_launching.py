@@ -11,7 +11,7 @@ import pytest
 
 from praxist_zmq.host.identity import is_alive
 from praxist_zmq.protocol.orders import AbandonAttempt, Announce
-from tests.support.launcher_harness import Bench
+from tests.support.launcher_harness import Bench, daemon_code
 from tests.support.wait import wait_until
 
 PYTHON = sys.executable
@@ -202,22 +202,8 @@ def test_a_stop_ends_a_stopped_program(bench: Bench) -> None:
     assert bench.ended("j-1.1").signal == 15
 
 
-DAEMON = """
-import os, sys, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.setsid()
-        os.closerange(0, 256)
-        os.chdir("/")
-        os.execve("/bin/sleep", ["sleep", "300"], {})
-    os._exit(0)
-sys.exit(4)
-"""
-
-
 def test_a_daemon_that_left_everything_keeps_the_attempt_until_it_is_gone(bench: Bench) -> None:
-    bench.launch("j-1.1", [PYTHON, "-I", "-S", "-c", DAEMON])
+    bench.launch("j-1.1", [PYTHON, "-I", "-S", "-c", daemon_code("sys.exit(4)")])
     exited = bench.expect("attempt_leader_exited", attempt="j-1.1")
     assert (exited.exit_code, len(exited.survivors)) == (4, 1)
     assert not bench.seen("attempt_ended", "j-1.1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +16,7 @@ from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.host.spawn import ask_to_end_by, wait_ended
 from praxist_zmq.service.owner import find_owner
 from praxist_zmq.service.run_directory import prepare
-
-HOLD = """
-import fcntl, sys
-file = open(sys.argv[1], "r+")
-fcntl.flock(file, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
+from tests.support.lock_holder import lock_holder
 
 
 @pytest.fixture
@@ -36,17 +28,8 @@ def run(tmp_path: Path) -> RunPaths:
 
 @pytest.fixture
 def holder(run: RunPaths) -> Iterator[subprocess.Popen[bytes]]:
-    run.owner_lock.touch()
-    process = subprocess.Popen(
-        [sys.executable, "-S", "-c", HOLD, str(run.owner_lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"held\n"
-    yield process
-    process.kill()
-    process.communicate()
+    with lock_holder(run) as process:
+        yield process
 
 
 def claim(run: RunPaths, pid: int, **changed: object) -> None:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,19 +32,6 @@ from tests.support.registry_process import Asker, Process, RegistryProcess
 from tests.support.wait import wait_until
 
 A, B = run_key("a"), run_key("b")
-
-
-@pytest.fixture
-def host(host_directory: Path) -> HostPaths:
-    return HostPaths(host_directory)
-
-
-@pytest.fixture
-def registry(host: HostPaths) -> Iterator[RegistryProcess]:
-    process = RegistryProcess(host)
-    assert "ready" in process.start()
-    yield process
-    process.kill()
 
 
 @pytest.fixture

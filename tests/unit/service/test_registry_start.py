@@ -23,11 +23,6 @@ from tests.support.wait import wait_until
 
 
 @pytest.fixture
-def host(host_directory: Path) -> HostPaths:
-    return HostPaths(host_directory)
-
-
-@pytest.fixture
 def asker(host: HostPaths) -> Iterator[Asker]:
     asker = Asker(host)
     yield asker
