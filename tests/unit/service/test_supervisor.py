@@ -230,19 +230,25 @@ def test_a_full_disk_at_the_start_is_told_to_whoever_starts_the_run(fake: FakeRu
 
 
 def test_a_registry_that_ends_often_does_not_end_the_run(fake: FakeRun) -> None:
+    fake.behave("broker", link=True)
     process = fake.up()
     fake.ready(process)
-    known, stands = None, fake.control / "clock_at_ms"
+    stands = fake.control / "clock_at_ms"
     stands.write_text("1000000000")
+
+    def watched() -> int | None:
+        """The registry that serves, once the supervisor has told of it."""
+        pid = registry_pid(fake)
+        return pid if f"registry:{pid}:" in fake.notes("broker")[-1] else None
+
     for _ in range(6):
-        known = wait_until(
-            lambda before=known: pid if (pid := registry_pid(fake)) != before else None, "serves"
-        )
-        os.kill(known, signal.SIGKILL)
+        pid = wait_until(watched, "a registry is watched")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: not alive(pid), "it is gone")
     wait_until(lambda: fake.rests("registry") == 1, "it rests")
     stands.unlink()
     fake.let_time_pass(process, 1_000_000_000)
-    wait_until(lambda: registry_pid(fake), "it is started again")
+    wait_until(watched, "it is started again")
     assert process.poll() is None
     assert all(len(fake.pids(name)) == 1 for name in CHILDREN)
 
