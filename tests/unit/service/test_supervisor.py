@@ -75,9 +75,16 @@ class FakeRun:
 
     def let_time_pass(self, process: subprocess.Popen[str], ahead_ms: int) -> None:
         """Set the supervisor's clock ahead, and wake it by a signal that means nothing."""
-        whole = self.control / "clock_ahead_ms.new"
-        whole.write_text(str(ahead_ms))
-        whole.rename(self.control / "clock_ahead_ms")
+        self._tell_clock(process, "clock_ahead_ms", ahead_ms)
+
+    def stop_clock(self, process: subprocess.Popen[str], at_ms: int) -> None:
+        """Let the supervisor's clock stand, for good, and wake it."""
+        self._tell_clock(process, "clock_at_ms", at_ms)
+
+    def _tell_clock(self, process: subprocess.Popen[str], name: str, value_ms: int) -> None:
+        whole = self.control / f"{name}.new"
+        whole.write_text(str(value_ms))
+        whole.rename(self.control / name)
         process.send_signal(signal.SIGCHLD)
 
     def rests(self, name: str) -> int:
@@ -230,19 +237,23 @@ def test_a_full_disk_at_the_start_is_told_to_whoever_starts_the_run(fake: FakeRu
 
 
 def test_a_registry_that_ends_often_does_not_end_the_run(fake: FakeRun) -> None:
+    fake.behave("broker", link=True)
     process = fake.up()
     fake.ready(process)
-    known, stands = None, fake.control / "clock_at_ms"
-    stands.write_text("1000000000")
+    fake.stop_clock(process, at_ms=1_000_000_000)
+
+    def watched() -> int | None:
+        """The registry that serves, once the supervisor has told of it."""
+        pid = registry_pid(fake)
+        return pid if f"registry:{pid}:" in fake.notes("broker")[-1] else None
+
     for _ in range(6):
-        known = wait_until(
-            lambda before=known: pid if (pid := registry_pid(fake)) != before else None, "serves"
-        )
-        os.kill(known, signal.SIGKILL)
+        pid = wait_until(watched, "a registry is watched")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: not alive(pid), "it is gone")
     wait_until(lambda: fake.rests("registry") == 1, "it rests")
-    stands.unlink()
-    fake.let_time_pass(process, 1_000_000_000)
-    wait_until(lambda: registry_pid(fake), "it is started again")
+    fake.stop_clock(process, at_ms=1_000_002_100)
+    wait_until(watched, "it is started again")
     assert process.poll() is None
     assert all(len(fake.pids(name)) == 1 for name in CHILDREN)
 
