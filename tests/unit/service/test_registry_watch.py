@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,6 @@ from praxist_zmq.service import registry_watch
 from praxist_zmq.service.registry_start import ensure_registry
 from praxist_zmq.service.registry_watch import RegistryWatch
 from praxist_zmq.transport.poller import Poller
-from tests.support.wait import wait_until
 
 
 @pytest.fixture
@@ -36,13 +36,16 @@ def _pid(host: HostPaths) -> int | None:
 
 
 def _end(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-    def gone() -> bool:
-        stat = read_stat(pid)
-        return stat is None or stat.state in "ZX"
-
-    wait_until(gone, "the registry is gone")
+    """SIGKILL, and wait for the last thread: a process whose first one ended is a zombie already
+    while the others still hold its sockets."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        assert poll.poll(60_000), "the registry is gone"
+    finally:
+        os.close(pidfd)
 
 
 @pytest.mark.parametrize("orderly", [True, False])
