@@ -22,6 +22,17 @@ class Envelope(Frozen):
     utilization_pct: float | None = Field(ge=0, le=100, description="Declared; null is unknown")
 
 
+class DeviceFacts(Frozen):
+    """What the asking run last saw of one device: its size, and what is not of any run."""
+
+    uuid: DeviceUuid = Field(description="Device")
+    memory_total_mib: int | None = Field(ge=0, description="Physical memory; null is unknown")
+    foreign_memory_mib: int | None = Field(ge=0, description="In use by others; null is unknown")
+    foreign_utilization_pct: float | None = Field(
+        ge=0, description="Busy share of others; null is unknown"
+    )
+
+
 class AllocationRow(Frozen):
     """One attempt's hold, as all runs see it."""
 
@@ -29,6 +40,18 @@ class AllocationRow(Frozen):
     attempt: AttemptId = Field(description="Attempt of that run")
     envelope: Envelope = Field(description="Devices and demand")
     bound: ProcessIdentity | None = Field(description="The shim, once bound")
+    device_memory_mib: tuple[int | None, ...] = Field(
+        default=(), max_length=1024, description="Size of each device as its run saw it, in order"
+    )
+
+
+class Want(Frozen):
+    """What the run's first waiting job needs that other runs' allocations keep from it."""
+
+    slot: bool = Field(description="It waits for one of the host's slots")
+    envelope: Envelope | None = Field(
+        default=None, description="It waits for these devices; null when for none"
+    )
 
 
 class RunRow(Frozen):
@@ -43,6 +66,17 @@ class RunRow(Frozen):
     running: int = Field(ge=0, description="Running jobs, as last told")
     queued: int = Field(ge=0, description="Queued jobs, as last told")
     limit: int = Field(ge=1, description="Its concurrency limit")
+    uid: int | None = Field(
+        default=None, ge=0, description="User id of its broker, as the kernel told the registry"
+    )
+
+
+class RunWant(Frozen):
+    """A want as all runs see it. It holds against runs that hold more than `held`."""
+
+    run_key: RunKey = Field(description="The run that waits")
+    held: int = Field(ge=0, description="Allocations it holds")
+    want: Want = Field(description="What it waits for")
 
 
 class HostView(Frozen):
@@ -52,6 +86,10 @@ class HostView(Frozen):
     version: int = Field(description="Grows with every change of a row")
     runs: tuple[RunRow, ...] = Field(description="Registered runs")
     allocations: tuple[AllocationRow, ...] = Field(description="All allocations")
+    limit: int = Field(
+        default=0, ge=0, description="Allocations the host takes: the largest limit of a run"
+    )
+    wants: tuple[RunWant, ...] = Field(default=(), description="Who waits for others to leave")
 
 
 class RegisterRun(Frozen):
@@ -78,6 +116,9 @@ class Reserve(Frozen):
     epoch: int = Field(description="Of the sender")
     attempt: AttemptId = Field(description="Attempt")
     envelope: Envelope = Field(description="What it would hold")
+    facts: tuple[DeviceFacts, ...] = Field(
+        default=(), max_length=1024, description="Of its devices, in order; empty on a claim again"
+    )
 
 
 class Bind(Frozen):
@@ -108,6 +149,16 @@ class ReportLoad(Frozen):
     running: int = Field(ge=0, description="Running jobs")
     queued: int = Field(ge=0, description="Queued jobs")
     limit: int = Field(ge=1, description="Concurrency limit")
+    want: Want | None = Field(default=None, description="Holds until the next report, or 6 s")
+
+
+class RaiseLimit(Frozen):
+    """May this run's limit rise by one now? Several runs must not all rise on one sample."""
+
+    kind: Literal["raise_limit"] = "raise_limit"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    interval_ms: int = Field(ge=1, description="The run's adjustment interval")
 
 
 class ViewHost(Frozen):
@@ -117,7 +168,7 @@ class ViewHost(Frozen):
 
 
 ClaimRequest = Annotated[
-    RegisterRun | DeregisterRun | Reserve | Bind | Release | ReportLoad | ViewHost,
+    RegisterRun | DeregisterRun | Reserve | Bind | Release | ReportLoad | RaiseLimit | ViewHost,
     Field(discriminator="kind"),
 ]
 
@@ -142,7 +193,10 @@ class Denied(Frozen):
 
     kind: Literal["denied"] = "denied"
     attempt: AttemptId | None = Field(default=None, description="Attempt it was about")
-    code: str = Field(description="conflict, unknown_run, stale_epoch, malformed_request, busy")
+    code: str = Field(
+        description="conflict, host_limit, fair_share, not_now, unknown_run, stale_epoch, "
+        "not_yours, malformed_request, busy"
+    )
     detail: str = Field(description="In words")
     view: HostView | None = Field(default=None, description="Fresh view")
 

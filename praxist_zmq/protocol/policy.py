@@ -66,6 +66,11 @@ class SchedulerPolicy(Frozen):
     mature_assessment_min_completion_probability: float = Field(
         default=0.25, ge=0.25, le=1, description="Least chance to end in time during assessment"
     )
+    max_parallel_runs_per_peer: int | None = Field(
+        default=None,
+        ge=1,
+        description="Running jobs of one peer; set by `up`, not by the contract; null is no cap",
+    )
     default_profile: ProfileName = Field(default="default", description="When none is named")
     profiles: dict[ProfileName, Profile] = Field(
         default_factory=lambda: {"default": Profile()}, description="The declared profiles"

@@ -8,7 +8,15 @@ from pydantic import Field
 
 from .base import Frozen
 from .ids import RequestId
-from .views import Blocker, DeviceView, HostLoad, JobView, ProcessView
+from .views import (
+    Blocker,
+    DeviceVerdict,
+    DeviceView,
+    HostLoad,
+    JobView,
+    ProcessView,
+    WouldStart,
+)
 
 Verdict = Literal["started", "queued", "joined", "done", "retrying", "rejected", "unavailable"]
 
@@ -84,6 +92,15 @@ class Explanation(Frozen):
     gates: tuple[Gate, ...] = Field(description="Every gate, passed or not")
     blockers: tuple[Blocker, ...] = Field(description="The gates that are blocked")
     options: tuple[str, ...] = Field(description="What the peer can do")
+    devices: tuple[DeviceVerdict, ...] = Field(
+        default=(), description="Each device against the job; empty when it needs none"
+    )
+    would_start: tuple[WouldStart, ...] = Field(
+        default=(), description="What would let it start, likeliest first"
+    )
+    snapshot: dict[str, Any] = Field(
+        default_factory=dict, description="The facts it rests on, with their ages"
+    )
 
 
 class StatusReply(Frozen):

@@ -93,6 +93,30 @@ LauncherReport = Annotated[
 ]
 
 
+class ProcessStamp(Frozen):
+    """A process by its pid and start, within the boot and pid namespace of the sampler."""
+
+    pid: int = Field(ge=1, description="Process id")
+    start_ticks: int = Field(ge=0, description="Start time, clock ticks since boot")
+
+
+class DeviceProcess(Frozen):
+    """One process that the driver sees on a device."""
+
+    pid: int = Field(ge=0, description="Process id as the driver names it")
+    memory_mib: int | None = Field(default=None, ge=0, description="Its device memory")
+    utilization_pct: float | None = Field(
+        default=None, ge=0, description="Its busy share; null where the driver does not tell"
+    )
+    lineage: tuple[ProcessStamp, ...] = Field(
+        default=(),
+        max_length=64,
+        description="The process and its ancestors; empty when it is not in our pid namespace",
+    )
+    name: str | None = Field(default=None, max_length=64, description="Program, for display")
+    user: str | None = Field(default=None, max_length=64, description="Owner, for display")
+
+
 class DeviceSample(Frozen):
     """One device as the driver tells it; null is unknown, never zero."""
 
@@ -105,6 +129,12 @@ class DeviceSample(Frozen):
     memory_total_mib: int | None = Field(default=None, description="Physical memory")
     memory_used_mib: int | None = Field(default=None, description="In use by anyone")
     utilization_pct: float | None = Field(default=None, description="Busy share")
+    processes: tuple[DeviceProcess, ...] | None = Field(
+        default=None, max_length=1024, description="All it sees on the device; null is unknown"
+    )
+    read_at_mono_ms: int | None = Field(
+        default=None, description="CLOCK_BOOTTIME when the driver was asked, milliseconds"
+    )
     reason: str | None = Field(
         default=None, max_length=300, description="Why it is not available, or what is unknown"
     )
@@ -118,6 +148,9 @@ class HostSampled(Frozen):
     cpu_pct: float | None = Field(description="Busy share of all cores since the last sample")
     memory_pct: float | None = Field(description="100 x (1 - available/total)")
     io_pct: float | None = Field(description="PSI some avg10 of I/O")
+    cpus: float | None = Field(
+        default=None, gt=0, description="Cores that this host, or its quota, gives"
+    )
     probe_state: Literal["available", "unavailable", "unsupported", "unknown"] = Field(
         description="Of the accelerator driver as a whole"
     )

@@ -49,6 +49,61 @@ class Blocker(Frozen):
     unit: str | None = Field(default=None, description="jobs, devices, percent_points, MiB")
 
 
+ActivityState = Literal[
+    "gpu_compute_active",
+    "gpu_context_idle",
+    "gpu_context_present",
+    "no_gpu_process_observed",
+    "gpu_process_attribution_unavailable",
+    "non_gpu_allocation",
+    "unknown",
+]
+Attribution = Literal["complete", "partial", "unavailable", "not_applicable"]
+
+
+class ResourceActivity(Frozen):
+    """What the driver sees a running job do. Telemetry: it decides nothing."""
+
+    state: ActivityState = Field(description="As in seed 000, State And Compatibility")
+    attribution: Attribution = Field(description="Whether processes could be told apart")
+    gpu_processes: int | None = Field(description="Its processes on its devices")
+    gpu_memory_mb: int | None = Field(description="Their device memory, MiB")
+    gpu_utilization_pct: float | None = Field(description="Their busy share, all devices together")
+    observed_at: str | None = Field(description="RFC 3339, UTC")
+
+
+class DeviceVerdict(Frozen):
+    """One device against what one job needs; memory in MiB, utilisation in percent points."""
+
+    index: int = Field(description="Driver's index, for display only")
+    uuid: str = Field(description="Device")
+    fits: bool = Field(description="Whether the job could be placed here now")
+    verdict: str = Field(description="In words, with what is short", max_length=500)
+    need_memory_mib: int | None = Field(description="Declared; null is unknown: exclusive")
+    need_utilization_pct: float | None = Field(description="Declared; null is unknown: exclusive")
+    memory_total_mib: int | None = Field(description="Physical memory")
+    memory_limit_mib: int | None = Field(description="95 % of it")
+    declared_memory_mib: int = Field(description="Held by allocations of all runs")
+    declared_utilization_pct: float = Field(description="Held by allocations of all runs")
+    external_memory_mib: int | None = Field(description="In use by others")
+    external_utilization_pct: float | None = Field(description="Busy share of others")
+    free_memory_mib: int | None = Field(description="Below the limit; null is unknown")
+    free_utilization_pct: float | None = Field(description="Below 100; null is unknown")
+    jobs: tuple[str, ...] = Field(description="Jobs of this run on it")
+    external: tuple[str, ...] = Field(
+        description="Processes of others: `pid 881 python, user dana`"
+    )
+
+
+class WouldStart(Frozen):
+    """One thing that, happening alone or after those before it, lets the job start."""
+
+    event: str = Field(description="In words", max_length=500)
+    job: str | None = Field(description="Job of this run that would end; null for another cause")
+    likely_s: float | None = Field(description="Median seconds from now; null is unknown")
+    by_s: float | None = Field(description="90 % of such times are below; null is unknown")
+
+
 class JobView(Frozen):
     """One job as `show` and `queue` tell it. Command and environment are not part of it."""
 
@@ -83,6 +138,9 @@ class JobView(Frozen):
     depends_on: tuple[str, ...] = Field(description="Jobs it waits for")
     version: int = Field(description="Ledger sequence of the job's latest event")
     note: str | None = Field(description="Anything unusual: escaped, unkillable, cancelling")
+    resource_activity: ResourceActivity | None = Field(
+        default=None, description="Of a running job; null when it does not run"
+    )
 
 
 class DeviceView(Frozen):
@@ -104,6 +162,17 @@ class DeviceView(Frozen):
     exclusive: bool = Field(description="Whether one job holds it alone")
     jobs: tuple[str, ...] = Field(description="Jobs of this run on it")
     runs: tuple[str, ...] = Field(description="Runs with an allocation on it")
+    free_memory_mib: int | None = Field(default=None, description="Below 95 %; null is unknown")
+    free_utilization_pct: float | None = Field(
+        default=None, description="Below 100 %; null is unknown"
+    )
+    attribution: Attribution = Field(
+        default="unavailable", description="Whether its processes could be told apart"
+    )
+    external: tuple[str, ...] = Field(
+        default=(), description="Processes of others: `pid 881 python, user dana`"
+    )
+    reason: str | None = Field(default=None, description="Why it is not available")
 
 
 class ProcessView(Frozen):

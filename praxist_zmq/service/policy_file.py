@@ -58,7 +58,9 @@ _FLOATS: dict[str, tuple[float, float]] = {
     "mature_assessment_min_completion_probability": (0.25, 1),
 }
 _BOOLEANS = ("deadline_admission", "supply_signal_enabled")
-_FIELDS = tuple(SchedulerPolicy.model_fields)
+_FIELDS = tuple(
+    name for name in SchedulerPolicy.model_fields if name != "max_parallel_runs_per_peer"
+)
 
 
 @dataclass(frozen=True, slots=True)
