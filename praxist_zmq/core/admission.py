@@ -1,7 +1,8 @@
 """May this job start now? One function admits, explains and fills `blockers` everywhere.
 
-Run-wide gates first, then the gates of the job's lane. The seam of the next rules (host pressure,
-the moving limit, per-peer cap, backfill) is `run_gates` and `lane_gates`.
+Run-wide gates first, then those that all jobs of one profile share, then the job's own.
+Sources: seed 000 (admission), design 5, the closed list of blocker codes in the reference of
+`explain`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..protocol.claims import Envelope
+from ..protocol.claims import DeviceFacts, Envelope
 from ..protocol.ids import attempt_id
 from ..protocol.policy import Profile
 from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
-from .placement import choose
+from .concurrency import occupied
+from .placement import ANYONE, Placement, choose, probe_blocker
+from .pressure import domains_of, pressure_blockers, pressure_words
 from .queue import Lane, lane_of
+from .reservation import newcomer
 from .soft import Denial, SoftState
 from .state import BrokerState, Job
 
@@ -42,6 +46,7 @@ class Gates:
     """(name, whether it lets through, in words)"""
     blockers: tuple[Blocker, ...]
     envelope: Envelope | None = None
+    facts: tuple[DeviceFacts, ...] = ()
 
     @property
     def gates(self) -> tuple[Gate, ...]:
@@ -52,14 +57,25 @@ class Gates:
         )
 
 
-def occupied(state: BrokerState, soft: SoftState) -> int:
-    """Slots in use: attempts that hold an allocation, and plans under way."""
-    return len(state.attempts) + len(soft.plans)
+class _Told:
+    """Collects the outcome of gates."""
 
+    def __init__(self) -> None:
+        self.told: list[tuple[str, bool, str]] = []
+        self.blockers: list[Blocker] = []
 
-def concurrency_limit(state: BrokerState) -> int:
-    """How many attempts may hold an allocation at once."""
-    return state.policy.max_concurrent_experiments
+    def gate(self, name: str, ok: bool, detail: str, code: BlockerCode, **numbers: Any) -> None:
+        self.told.append((name, ok, detail))
+        if not ok:
+            self.blockers.append(Blocker(code=code, detail=detail, **numbers))
+
+    def blocked_by(self, name: str, blockers: tuple[Blocker, ...], ok_words: str) -> None:
+        words = "; ".join(blocker.detail for blocker in blockers)
+        self.told.append((name, not blockers, words or ok_words))
+        self.blockers.extend(blockers)
+
+    def gates(self) -> Gates:
+        return Gates(tuple(self.told), tuple(self.blockers))
 
 
 def registry_silence(soft: SoftState) -> str | None:
@@ -72,16 +88,9 @@ def registry_silence(soft: SoftState) -> str | None:
 
 def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of the run."""
-    told: list[tuple[str, bool, str]] = []
-    blockers: list[Blocker] = []
-
-    def gate(name: str, ok: bool, detail: str, code: BlockerCode, **numbers: Any) -> None:
-        told.append((name, ok, detail))
-        if not ok:
-            blockers.append(Blocker(code=code, detail=detail, **numbers))
-
+    told = _Told()
     reason = state.closed_reason or ("admission is held for a drain" if soft.held else None)
-    gate("admission", reason is None, reason or "open", "admission_closed")
+    told.gate("admission", reason is None, reason or "open", "admission_closed")
     away = [
         name
         for name, ready in (("launcher", soft.launcher_ready), ("registry", soft.registry_ready))
@@ -91,39 +100,111 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     silence = registry_silence(soft)
     if silence is not None:
         text = f"{text}; {silence}" if away else silence
-    gate("recovery", not away and silence is None, text, "recovery_pending")
+    told.gate("recovery", not away and silence is None, text, "recovery_pending")
     denial = soft.registry_denial
     if denial is not None:
-        code: BlockerCode = "host_limit" if denial.code == "busy" else "registry_refused"
-        gate("registry", False, f"the host's registry said: {denial.detail}", code)
-    limit, used = concurrency_limit(state), occupied(state, soft)
-    text = f"{used} of {limit} running"
-    gate(
+        code = denial_code(denial, "host_limit" if denial.code == "busy" else "registry_refused")
+        told.gate("registry", False, f"the host's registry said: {denial.detail}", code)
+    limit, used = state.limit, occupied(state, soft)
+    told.gate(
         "run limit",
         used < limit,
-        text,
+        _limit_words(state, used),
         "run_limit",
         need=1,
         free=max(0, limit - used),
         limit=limit,
         unit="jobs",
     )
-    return Gates(tuple(told), tuple(blockers))
+    _host_gate(told, state, soft)
+    return told.gates()
 
 
-def lane_gates(profile: Profile | None, state: BrokerState, soft: SoftState) -> Gates:
-    """The gates that are the same for every job of a lane."""
+def _limit_words(state: BrokerState, used: int) -> str:
+    low, high = (
+        state.policy.min_concurrent_experiments,
+        state.policy.max_concurrent_experiments,
+    )
+    moves = "" if low == high else f" (adaptive, range {low}-{high})"
+    return f"{used} of {state.limit} running{moves}"
+
+
+def _host_gate(told: _Told, state: BrokerState, soft: SoftState) -> None:
+    view = soft.host_view
+    if view is None or not view.limit:
+        return
+    ours = occupied(state, soft)
+    used = soft.others_hold + ours
+    waiting = [
+        run
+        for run in view.wants
+        if run.want.slot and run.run_key != soft.run_key and run.held < ours
+    ]
+    free = view.limit - used
+    runs = len(view.runs)
+    text = f"{used} of {view.limit} slots used by {runs} run{'' if runs == 1 else 's'}"
+    numbers = {"need": 1, "free": max(0, free), "limit": view.limit, "unit": "jobs"}
+    if 0 < free <= len(waiting):
+        text += f"; {free} free, for {len(waiting)} run(s) that hold fewer and wait"
+        told.gate("host limit", False, text, "fair_share", **numbers)
+        return
+    told.gate("host limit", free > 0, text, "host_limit", **numbers)
+
+
+def profile_gates(
+    profile: Profile | None, job: Job | None, state: BrokerState, soft: SoftState
+) -> Gates:
+    """The gates that a profile brings with it. `job`: who asks, for its declared run time."""
     if profile is None:
         detail = "the contract in force does not declare its profile"
         blocker = Blocker(code="profile_undeclared", detail=detail)
         return Gates((("devices", False, blocker.detail),), (blocker,))
-    placement = choose(profile, state, soft)
-    if placement.envelope is None:
-        detail = "; ".join(blocker.detail for blocker in placement.blockers)
-        return Gates((("devices", False, detail),), placement.blockers)
-    uuids = placement.envelope.device_uuids
-    detail = f"{', '.join(uuids)} free" if uuids else "needs none"
-    return Gates((("devices", True, detail),), (), placement.envelope)
+    told = _Told()
+    domains = domains_of(profile, state.policy, soft.sample)
+    told.blocked_by("pressure", pressure_blockers(domains, soft), pressure_words(domains))
+    placement = _placement(profile, job, state, soft)
+    uuids = placement.envelope.device_uuids if placement.envelope is not None else ()
+    told.blocked_by("devices", placement.blockers, f"{', '.join(uuids)}" if uuids else "needs none")
+    gates = told.gates()
+    if gates.blockers:
+        return gates
+    return Gates(gates.told, (), placement.envelope, placement.facts)
+
+
+def _placement(profile: Profile, job: Job | None, state: BrokerState, soft: SoftState) -> Placement:
+    """Where an attempt of the profile could go now. Worked out again when the devices changed:
+    a turn that changes nothing on them costs nothing here."""
+    if profile.accelerator == "cpu":
+        return choose(profile, state, soft)
+    unknown = probe_blocker(soft)
+    if unknown is not None:
+        return Placement(None, (unknown,))
+    if soft.fleet.places:
+        # Whose place it is and who may pass it depends on the job.
+        return choose(profile, state, soft, newcomer(job, state, soft) if job else ANYONE)
+    if soft.placements_version != soft.fleet.version:
+        soft.placements.clear()
+        soft.placements_version = soft.fleet.version
+    found = soft.placements.get(id(profile))
+    if found is None:
+        found = soft.placements[id(profile)] = choose(profile, state, soft)
+    return found
+
+
+def peer_blocker(job: Job, state: BrokerState) -> Blocker | None:
+    """Why a job's peer may not have one more running; None when it may."""
+    cap = state.policy.max_parallel_runs_per_peer
+    running = state.peers_running.get(job.peer, 0)
+    if cap is None or running < cap:
+        return None
+    return Blocker(
+        code="peer_cap",
+        detail=f"{job.peer} runs {running} of {cap}",
+        need=1,
+        free=0,
+        limit=cap,
+        unit="jobs",
+    )
 
 
 def credential_blocker(names: list[str]) -> Blocker:
@@ -137,10 +218,16 @@ def credential_blocker(names: list[str]) -> Blocker:
     )
 
 
+def denial_code(denial: Denial, other: BlockerCode = "registry_refused") -> BlockerCode:
+    """The blocker code of what the registry said."""
+    known: dict[str, BlockerCode] = {"host_limit": "host_limit", "fair_share": "fair_share"}
+    return known.get(denial.code, other)
+
+
 def denial_blocker(denial: Denial) -> Blocker:
     """The blocker of a job for which the registry committed no plan."""
     detail = f"the host's registry said: {denial.detail}"
-    return Blocker(code="registry_refused", detail=detail)
+    return Blocker(code=denial_code(denial), detail=detail)
 
 
 class BlockerTable:
@@ -157,15 +244,18 @@ class BlockerTable:
         if attempt_id(job.job, job.attempt_counter + 1) in self._soft.plans:
             # Its registry was asked. The one gate that can hold it now is that nobody answers.
             return tuple(b for b in self._run if b.code == "recovery_pending")
+        denial = self._soft.held_back.get(job.job)
+        if denial is not None:
+            return (*self._run, denial_blocker(denial))
+        capped = peer_blocker(job, self._state)
         lane = lane_of(job)
         found = self._lanes.get(lane)
         if found is None:
             profile = self._state.policy.profiles.get(job.profile)
-            found = self._run + lane_gates(profile, self._state, self._soft).blockers
+            found = self._run + profile_gates(profile, job, self._state, self._soft).blockers
             self._lanes[lane] = found
-        denial = self._soft.held_back.get(job.job)
-        if denial is not None:
-            return (*self._run, denial_blocker(denial))
+        if capped is not None:
+            return (*found, capped)
         if not found and self._soft.queue.head(lane) != job.job:
             return (Blocker(code="queue_order", detail="older jobs of its kind go first"),)
         return found

@@ -216,6 +216,9 @@ def _ended(
     if job.state == "running" and job.attempt == name:
         _decide_job(turn, job, attempt, at_ms, log_tail, permanent=permanent)
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
+    turn.soft.fleet.released(attempt.device_uuids, turn.stamp.mono_ms)
+    turn.soft.begun_ms.pop(name, None)
+    turn.soft.queue.unpark(job.peer)
     turn.soft.released.discard(name)
     turn.soft.stuck_untold.pop(name, None)
     turn.soft.stuck_told_at_ms.pop(name, None)

@@ -16,7 +16,18 @@ from ..protocol.ids import attempt_id, job_number
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import EventsReply, Pong, SubmittedJobs
 from ..protocol.reports import HostSampled, ProcessesSeen
-from . import attempts, control, narrate, queries, registry_side, watching
+from . import (
+    activity,
+    attempts,
+    concurrency,
+    control,
+    devices,
+    explain,
+    narrate,
+    queries,
+    registry_side,
+    watching,
+)
 from .commands import (
     AudienceChanged,
     ClientRequest,
@@ -30,6 +41,7 @@ from .commands import (
 from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
 from .plan import denial_due_ms, plan, set_aside_without_credentials
+from .pressure import note_sample
 from .soft import SoftState
 from .state import BrokerState, Job
 from .submit import submit
@@ -48,6 +60,7 @@ class Broker:
     def __init__(self, state: BrokerState | None = None, soft: SoftState | None = None) -> None:
         self.state = state if state is not None else BrokerState()
         self.soft = soft if soft is not None else SoftState()
+        self.soft.fleet.run_key = self.soft.run_key
 
     # -- replay ---------------------------------------------------------------------------
 
@@ -81,7 +94,8 @@ class Broker:
             cohort_size = state.cohort_size if cohort_size is None else cohort_size
             deadline_at_ms = state.deadline_at_ms if deadline_at_ms is None else deadline_at_ms
         now = (policy, generation, cohort_size, deadline_at_ms)
-        if now != (state.policy, state.generation, state.cohort_size, state.deadline_at_ms):
+        known = (state.policy, state.generation, state.cohort_size, state.deadline_at_ms)
+        if now != known or state.opened_at_ms is None:
             turn.record(
                 ev.PolicyAdopted(
                     at_ms=turn.stamp.at_ms,
@@ -164,7 +178,7 @@ class Broker:
         elif isinstance(command, LauncherLost):
             attempts.launcher_lost(turn, command.address)
         elif isinstance(command, HostSampled):
-            self.soft.sample = command
+            self._sampled(turn, command)
         elif isinstance(command, ProcessesSeen):
             self.soft.processes = command
         elif isinstance(command, AudienceChanged):
@@ -182,6 +196,7 @@ class Broker:
         attempts.ask_launcher(turn)
         attempts.tell_stuck(turn)
         registry_side.register_again(turn)
+        concurrency.adjust(turn)
         plan(turn)
         watching.answer_watchers(turn)
         registry_side.report_load(turn)
@@ -248,13 +263,13 @@ class Broker:
             case req.ShowJob():
                 return queries.show(turn, request)
             case req.ExplainJob():
-                return queries.explain(turn, request)
+                return explain.explain(turn, request)
             case req.ListJobs():
                 return queries.jobs(turn, request)
             case req.GetStatus():
                 return queries.status(turn)
             case req.GetDevices():
-                return queries.devices(turn)
+                return devices.devices(turn)
             case req.ReadEvents():
                 return queries.events(turn, request)
             case req.CancelJobs():
@@ -285,6 +300,12 @@ class Broker:
                 failure_signature=f"a record of it is unreadable: {reason}"[:320],
             )
         )
+
+    def _sampled(self, turn: Turn, sample: HostSampled) -> None:
+        self.soft.sample = sample
+        self.soft.fleet.take_sample(sample.devices, sample.sampled_at_mono_ms)
+        note_sample(self.soft, sample)
+        activity.observe_bindings(turn)
 
     def _audience(self, command: AudienceChanged) -> None:
         """The first listener hears at once where the history stands, and so sees what it missed."""

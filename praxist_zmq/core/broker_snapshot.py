@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from ..protocol.base import Frozen
 from ..protocol.policy import SchedulerPolicy
+from .estimate import Calibration
 from .state import Attempt, BrokerState, Job, RecordedEnvironment, RequestRecord
 
 SNAPSHOT_VERSION = 1
@@ -31,6 +32,16 @@ class BrokerSnapshot(Frozen):
     cohort_size: int | None = Field(default=None, description="Its peers")
     deadline_at_ms: int | None = Field(default=None, description="When it is to end")
     closed_reason: str | None = Field(description="Why admission is closed")
+    limit: int = Field(default=1, ge=1, description="Attempts at once")
+    limit_reason: str = Field(default="", description="Why the limit is what it is")
+    limit_changed_at_ms: int | None = Field(default=None, description="When it last moved")
+    limit_before: int | None = Field(default=None, description="What it was before")
+    run_times: tuple[float, ...] = Field(default=(), description="Calibration, all profiles")
+    profile_run_times: dict[str, tuple[float, ...]] = Field(
+        default_factory=dict, description="Calibration of each profile"
+    )
+    attempts_ever: int = Field(default=0, description="Allocations of the generation")
+    opened_at_ms: int | None = Field(default=None, description="When the generation opened")
     last_job_number: int = Field(description="Highest job number given")
     jobs: tuple[Job, ...] = Field(description="Jobs in order")
     identities: dict[str, str] = Field(description="Identity to job")
@@ -59,6 +70,16 @@ def dump(state: BrokerState) -> bytes:
         cohort_size=state.cohort_size,
         deadline_at_ms=state.deadline_at_ms,
         closed_reason=state.closed_reason,
+        limit=state.limit,
+        limit_reason=state.limit_reason,
+        limit_changed_at_ms=state.limit_changed_at_ms,
+        limit_before=state.limit_before,
+        run_times=tuple(state.calibration.pool),
+        profile_run_times={
+            name: tuple(ratios) for name, ratios in state.calibration.profiles.items()
+        },
+        attempts_ever=state.attempts_ever,
+        opened_at_ms=state.opened_at_ms,
         last_job_number=state.last_job_number,
         jobs=tuple(state.jobs.values()),
         identities=state.identities,
@@ -85,6 +106,12 @@ def load(data: bytes) -> BrokerState:
         cohort_size=snapshot.cohort_size,
         deadline_at_ms=snapshot.deadline_at_ms,
         closed_reason=snapshot.closed_reason,
+        limit=snapshot.limit,
+        limit_reason=snapshot.limit_reason,
+        limit_changed_at_ms=snapshot.limit_changed_at_ms,
+        limit_before=snapshot.limit_before,
+        attempts_ever=snapshot.attempts_ever,
+        opened_at_ms=snapshot.opened_at_ms,
         last_job_number=snapshot.last_job_number,
         identities=dict(snapshot.identities),
     )
@@ -94,8 +121,11 @@ def load(data: bytes) -> BrokerState:
         state.counts[job.state] += 1
     for attempt in snapshot.attempts:
         state.attempts[attempt.attempt] = attempt
+        peer = state.jobs[attempt.job].peer
+        state.peers_running[peer] = state.peers_running.get(peer, 0) + 1
         for uuid in attempt.device_uuids:
             state.device_holders.setdefault(uuid, set()).add(attempt.attempt)
+    state.calibration = Calibration.restored(snapshot.run_times, snapshot.profile_run_times)
     state.environments = OrderedDict(snapshot.environments)
     state.idle_environments = sum(1 for _, kept in snapshot.environments if kept.users == 0)
     for key, digest, pairs in snapshot.requests:

@@ -11,6 +11,7 @@ from typing import Any
 from ..protocol import events as ev
 from ..protocol import limits
 from ..protocol.ids import job_number
+from ..protocol.policy import SchedulerPolicy
 from .state import Attempt, BrokerState, Job, RecordedEnvironment, RequestRecord
 from .transitions import START, IllegalTransition, next_attempt_phase, next_job_state
 
@@ -32,10 +33,32 @@ def _broker_started(event: ev.BrokerStarted, state: BrokerState, sequence: int) 
 
 
 def _policy_adopted(event: ev.PolicyAdopted, state: BrokerState, sequence: int) -> None:
-    state.policy = event.policy
+    before, after = state.policy, event.policy
+    if state.opened_at_ms is None or _bounds(before) != _bounds(after):
+        state.limit = after.initial_concurrent_experiments
+        state.limit_reason, state.limit_changed_at_ms, state.limit_before = "", None, None
+    if state.opened_at_ms is None or event.generation != state.generation:
+        state.opened_at_ms = event.at_ms
+        state.attempts_ever = 0
+    state.policy = after
     state.generation = event.generation
     state.cohort_size = event.cohort_size
     state.deadline_at_ms = event.deadline_at_ms
+
+
+def _bounds(policy: SchedulerPolicy) -> tuple[int, int, int]:
+    return (
+        policy.min_concurrent_experiments,
+        policy.initial_concurrent_experiments,
+        policy.max_concurrent_experiments,
+    )
+
+
+def _limit_changed(event: ev.LimitChanged, state: BrokerState, sequence: int) -> None:
+    state.limit_before = state.limit
+    state.limit = event.limit
+    state.limit_reason = event.reason
+    state.limit_changed_at_ms = event.at_ms
 
 
 def _environment_recorded(event: ev.EnvironmentRecorded, state: BrokerState, sequence: int) -> None:
@@ -152,6 +175,8 @@ def _attempt_allocated(event: ev.AttemptAllocated, state: BrokerState, sequence:
         phase=phase,
         allocated_at_ms=event.at_ms,
     )
+    state.attempts_ever += 1
+    state.peers_running[job.peer] = state.peers_running.get(job.peer, 0) + 1
     for uuid in event.device_uuids:
         state.device_holders.setdefault(uuid, set()).add(event.attempt)
 
@@ -190,13 +215,31 @@ def _allocation_released(event: ev.AllocationReleased, state: BrokerState, seque
         holders.discard(event.attempt)
         if not holders:
             del state.device_holders[uuid]
+    peer = state.jobs[attempt.job].peer
+    state.peers_running[peer] -= 1
+    if not state.peers_running[peer]:
+        del state.peers_running[peer]
     del state.attempts[event.attempt]
+
+
+def _binding_observed(event: ev.BindingObserved, state: BrokerState, sequence: int) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None:
+        raise IllegalTransition(event.attempt, START, event.kind)
+    job = state.jobs[attempt.job]
+    job.binding_status = event.status
+    job.binding_detail = event.detail
+    job.version = sequence
 
 
 def _job_finished(event: ev.JobFinished, state: BrokerState, sequence: int) -> None:
     job = _job(event.job, state)
     _move(job, next_job_state(job.job, job.state, event.kind, event.state), state, sequence)
     job.ended_at_ms = event.at_ms
+    attempt = state.attempts.get(event.attempt)
+    if event.state == "completed" and attempt is not None:
+        wall_ms = event.at_ms - attempt.allocated_at_ms
+        state.calibration.observe(job.profile, job.eta_ms, wall_ms)
     job.exit_code = event.exit_code
     job.signal = event.signal
     job.failure_category = event.failure_category
@@ -243,6 +286,8 @@ def _clear_outcome(job: Job) -> None:
     job.failure_category = None
     job.failure_signature = None
     job.cancel_reason = None
+    job.binding_status = None
+    job.binding_detail = ""
     job.reject_code = None
     job.reject_detail = None
 
@@ -298,6 +343,8 @@ _APPLY: dict[type, Callable[[Any, BrokerState, int], None]] = {
     ev.AttemptStuck: _attempt_stuck,
     ev.AllocationReleased: _allocation_released,
     ev.JobFinished: _job_finished,
+    ev.LimitChanged: _limit_changed,
+    ev.BindingObserved: _binding_observed,
     ev.AdmissionClosed: _admission_closed,
     ev.AdmissionOpened: _admission_opened,
 }

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..protocol import events as ev
 from ..protocol.replies import EventLine
+from .timestamps import timestamp
 from .turn import subject
-from .views import timestamp
 
 
 def line(sequence: int, event: Any) -> EventLine:
@@ -76,6 +76,10 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     ev.AttemptStuck: lambda e: f"{e.attempt} cannot be ended: {e.detail}",
     ev.AllocationReleased: lambda e: f"{e.attempt} released what it held",
     ev.JobFinished: _finished,
+    ev.LimitChanged: lambda e: f"limit {e.before} -> {e.limit} ({e.reason})",
+    ev.BindingObserved: lambda e: (
+        f"{e.attempt} binding {e.status}{': ' if e.detail else ''}{e.detail}"
+    ),
     ev.AdmissionClosed: lambda e: f"admission closed: {e.reason}",
     ev.AdmissionOpened: lambda e: f"admission opened: {e.reason}",
 }

@@ -1,63 +1,156 @@
 """Start what may start: ask the registry to commit a placement for one waiting job after another.
 
-Once a turn. A lane whose head is blocked is passed over; the others go on. Source: design 3 ("Plan
-and apply across runs"), seed 000 (queue order, exploration reserve).
+Once a turn. The job that has waited longest for devices goes first when they are there; then every
+lane in queue order. A lane whose head is blocked is passed over; the others go on. Source: design 3
+("Plan and apply across runs"), design 5 ("No starvation"), seed 000 (queue order, exploration
+reserve).
 """
 
 from __future__ import annotations
 
-from ..protocol.claims import Envelope, Reserve
+from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
-from .admission import lane_gates, run_gates
+from .admission import Gates, peer_blocker, profile_gates, run_gates
 from .credentials import missing_credentials
+from .demand import demand_of
 from .queue import Lane
+from .reservation import kept_places, reserve, still_holds
 from .soft import Denial, Plan, SoftState
 from .state import Job
 from .turn import Turn
 
 DENIED_PAUSE_MS = 2_000
 DETAIL_CHARACTERS_MAX = 300
-OF_ALL_JOBS = frozenset({"busy", "stale_epoch"})
+OF_ALL_JOBS = frozenset({"busy", "stale_epoch", "host_limit"})
 """Codes of the registry's that say nothing of the one job it was asked for."""
+OF_DEVICES = frozenset(
+    {
+        "gpu_compute_short", "gpu_memory_short", "gpu_count_short", "gpu_needs_exclusive",
+        "gpu_held_exclusive", "gpu_reserved", "fair_share",
+    }
+)  # fmt: skip
+"""A job with no other blockers than these waits only for devices."""
+
+Chosen = tuple[Job, Envelope, tuple[DeviceFacts, ...]]
+"""What may start, where, and the facts that this rests on."""
 
 
 def plan(turn: Turn) -> None:
     """Reserve for every waiting job that passes all gates, in queue order."""
     soft, state = turn.soft, turn.state
     _let_back(turn)
-    blocked: set[Lane] = set()
+    if not soft.queue or run_gates(state, soft).blockers:
+        return
+    _keep_places(turn)
+    blocked: dict[Lane, Gates] = {}
     while soft.queue and not run_gates(state, soft).blockers:
-        chosen = _next(turn, blocked)
+        chosen = _reserved_first(turn) or _next(turn, blocked)
         if chosen is None:
-            return
-        job, envelope = chosen
-        soft.queue.remove(job.job)
-        if set_aside_without_credentials(turn, job):
-            continue
-        attempt = attempt_id(job.job, job.attempt_counter + 1)
-        request_id = turn.claim(
-            Reserve(run_key=soft.run_key, epoch=state.epoch, attempt=attempt, envelope=envelope),
-            "reserve",
-            attempt,
-        )
-        version = soft.host_view.version if soft.host_view is not None else 0
-        soft.plans[attempt] = Plan(job.job, attempt, envelope, request_id, version)
-        for uuid in envelope.device_uuids:
-            soft.planned_devices[uuid] = attempt
+            break
+        _ask(turn, *chosen)
+    _reserve_for_oldest(turn, blocked)
 
 
-def _next(turn: Turn, blocked: set[Lane]) -> tuple[Job, Envelope] | None:
+def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...]) -> None:
+    """Ask the registry for this placement, and count it from now on."""
+    soft, state = turn.soft, turn.state
+    soft.queue.remove(job.job)
+    if set_aside_without_credentials(turn, job):
+        return
+    attempt = attempt_id(job.job, job.attempt_counter + 1)
+    request_id = turn.claim(
+        Reserve(
+            run_key=soft.run_key,
+            epoch=state.epoch,
+            attempt=attempt,
+            envelope=envelope,
+            facts=facts,
+        ),
+        "reserve",
+        attempt,
+    )
+    version = soft.host_view.version if soft.host_view is not None else 0
+    soft.plans[attempt] = Plan(job.job, attempt, envelope, request_id, version)
+    soft.begun_ms[attempt] = soft.now_ms
+    soft.fleet.plan(attempt, envelope)
+    if soft.reservation is not None and soft.reservation.job == job.job:
+        soft.reservation = None
+        _keep_places(turn)
+
+
+def _reserved_first(turn: Turn) -> Chosen | None:
+    """The job for which devices are kept, if it can start."""
+    reservation = turn.soft.reservation
+    if reservation is None:
+        return None
+    job = turn.state.jobs[reservation.job]
+    if peer_blocker(job, turn.state) is not None:
+        return None
+    gates = profile_gates(turn.state.policy.profiles.get(job.profile), job, turn.state, turn.soft)
+    return None if gates.envelope is None else (job, gates.envelope, gates.facts)
+
+
+def _next(turn: Turn, blocked: dict[Lane, Gates]) -> Chosen | None:
     state, soft = turn.state, turn.soft
-    reserve = state.policy.exploration_reserve
-    for lane, name in soft.queue.heads(non_mature_first=reserve > soft.active_non_mature):
+    reserve_size = state.policy.exploration_reserve
+    _park_capped(turn)
+    for lane, name in soft.queue.heads(non_mature_first=reserve_size > soft.active_non_mature):
         if lane in blocked:
             continue
-        gates = lane_gates(state.policy.profiles.get(lane[1]), state, soft)
+        job = state.jobs[name]
+        gates = profile_gates(state.policy.profiles.get(lane[1]), job, state, soft)
         if gates.envelope is None:
-            blocked.add(lane)
+            blocked[lane] = gates
             continue
-        return state.jobs[name], gates.envelope
+        return job, gates.envelope, gates.facts
     return None
+
+
+def _park_capped(turn: Turn) -> None:
+    """Set heads aside whose peer runs as many as it may: others of their lane pass."""
+    soft, state = turn.soft, turn.state
+    cap = state.policy.max_parallel_runs_per_peer
+    if cap is None:
+        return
+    planned: dict[str, int] = {}
+    for plan_ in soft.plans.values():
+        peer = state.jobs[plan_.job].peer
+        planned[peer] = planned.get(peer, 0) + 1
+    for lane in list(soft.queue.lanes):
+        while (name := soft.queue.head(lane)) is not None:
+            peer = state.jobs[name].peer
+            if state.peers_running.get(peer, 0) + planned.get(peer, 0) < cap:
+                break
+            soft.queue.park(lane)
+
+
+def _keep_places(turn: Turn) -> None:
+    """Bring up to date what is kept for the oldest job, and for runs that hold less."""
+    soft, state = turn.soft, turn.state
+    if soft.reservation is not None and not still_holds(soft.reservation, state, soft):
+        soft.reservation = None
+    soft.fleet.keep(kept_places(soft.reservation, soft.host_view, state, soft))
+
+
+def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, Gates]) -> None:
+    """Keep devices for the job that has waited longest among those that wait only for devices."""
+    soft, state = turn.soft, turn.state
+    oldest: Job | None = None
+    for lane, gates in blocked.items():
+        name = soft.queue.head(lane)
+        if name is None or not all(b.code in OF_DEVICES for b in gates.blockers):
+            continue
+        job = state.jobs[name]
+        if oldest is None or job.queue_sequence < oldest.queue_sequence:
+            oldest = job
+    held = soft.reservation
+    if oldest is None or (
+        held is not None and state.jobs[held.job].queue_sequence <= oldest.queue_sequence
+    ):
+        return
+    demand = demand_of(state.policy.profiles[oldest.profile])
+    soft.reservation = reserve(oldest, demand, state, soft)
+    _keep_places(turn)
 
 
 def _let_back(turn: Turn) -> None:
@@ -81,7 +174,8 @@ def denied(turn: Turn, attempt: str, code: str, detail: str) -> None:
     found = drop_plan(turn, attempt, put_back=True)
     version = soft.host_view.version if soft.host_view is not None else 0
     denial = Denial(code, detail[:DETAIL_CHARACTERS_MAX], version, soft.now_ms + DENIED_PAUSE_MS)
-    if code in OF_ALL_JOBS:
+    of_slots = code == "fair_share" and found is not None and not found.envelope.device_uuids
+    if code in OF_ALL_JOBS or of_slots:
         soft.registry_denial = denial
         return
     if found is None or code == "unknown_run" or found.view_version != version:
@@ -115,9 +209,24 @@ def drop_plan(turn: Turn, attempt: str, put_back: bool) -> Plan | None:
     found = soft.plans.pop(attempt, None)
     if found is None:
         return None
-    for uuid in found.envelope.device_uuids:
-        soft.planned_devices.pop(uuid, None)
+    soft.fleet.drop_plan(attempt, found.envelope)
     job = turn.state.jobs.get(found.job)
     if put_back and job is not None and job.state == "queued":
+        soft.begun_ms.pop(attempt, None)
         soft.queue.put(job)
+        soft.queue.unpark(job.peer)
     return found
+
+
+def kept_envelope(soft: SoftState) -> Envelope | None:
+    """The place that is kept for our oldest job, as other runs are told of it."""
+    reservation = soft.reservation
+    if reservation is None:
+        return None
+    demand = reservation.demand
+    return Envelope(
+        device_uuids=reservation.uuids,
+        exclusive=demand.exclusive,
+        memory_mib=demand.memory_mib,
+        utilization_pct=demand.utilization_pct,
+    )

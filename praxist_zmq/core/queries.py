@@ -5,26 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import islice
 from operator import itemgetter
-from typing import Any
 
 from ..protocol import requests as req
-from ..protocol.replies import (
-    DevicesReply,
-    EventsReply,
-    Explanation,
-    Gate,
-    JobReply,
-    JobsReply,
-    StatusReply,
-)
-from ..protocol.views import DeviceView, HostLoad, ProcessView
+from ..protocol.replies import EventsReply, JobReply, JobsReply, StatusReply
+from ..protocol.views import HostLoad, ProcessView
 from . import narrate
-from .admission import concurrency_limit, lane_gates, registry_silence, run_gates
-from .placement import never_fits, stale_sample
+from .activity import phases
+from .admission import registry_silence
+from .placement import stale_sample
 from .selectors import select
 from .state import Job
-from .turn import Refused, Turn, subject
-from .views import Viewer, timestamp
+from .timestamps import timestamp
+from .turn import Turn, subject
+from .views import Viewer
 
 
 def show(turn: Turn, request: req.ShowJob) -> JobReply:
@@ -62,7 +55,7 @@ def jobs(turn: Turn, request: req.ListJobs) -> JobsReply:
     return JobsReply(
         jobs=tuple(viewer.job(job) for job in matching[: request.limit]),
         total=len(matching),
-        concurrency_limit=concurrency_limit(state),
+        concurrency_limit=state.limit,
         counts=counts(turn),
     )
 
@@ -74,142 +67,6 @@ def counts(turn: Turn) -> dict[str, int]:
     found["queued"] -= aside
     found["waiting_for_credentials"] = aside
     return found
-
-
-def explain(turn: Turn, request: req.ExplainJob) -> Explanation:
-    """Why a job waits or how it ended, or whether a profile can ever run here."""
-    if request.subject.startswith("profile:"):
-        return _explain_profile(turn, request.subject[len("profile:") :])
-    job = select(turn.state, request.subject)
-    viewer = Viewer(turn.state, turn.soft)
-    view = viewer.job(job)
-    if job.state != "queued":
-        return Explanation(
-            job=view,
-            verdict=_verdict(job),
-            position=None,
-            gates=(),
-            blockers=(),
-            options=_options(job),
-        )
-    run = run_gates(turn.state, turn.soft)
-    lane = lane_gates(turn.state.policy.profiles.get(job.profile), turn.state, turn.soft)
-    position = next(
-        (n for n, name in enumerate(turn.soft.queue.in_order(), 1) if name == job.job), None
-    )
-    gates = run.gates + lane.gates
-    if view.blockers and view.blockers[0].code == "credentials_missing":
-        detail = view.blockers[0].detail
-        gates = (*gates, Gate(name="credentials", state="blocked", detail=detail))
-    if view.blockers and view.blockers[0].code == "queue_order":
-        detail = f"place {position} in the queue"
-        gates = (*gates, Gate(name="queue order", state="blocked", detail=detail))
-    denial = turn.soft.held_back.get(job.job)
-    if denial is not None:
-        gates = (*gates, Gate(name="registry", state="blocked", detail=denial.detail))
-    first = view.blockers[0].detail if view.blockers else "it is being started"
-    return Explanation(
-        job=view,
-        verdict=f"waits: {first}",
-        position=position,
-        gates=gates,
-        blockers=view.blockers,
-        options=(f"wait: praxist-zmq wait {job.job}", f"withdraw: praxist-zmq cancel {job.job}"),
-    )
-
-
-def _verdict(job: Job) -> str:
-    if job.state == "running":
-        return "running" if job.cancel_reason is None else f"ending: {job.cancel_reason}"
-    if job.state == "rejected":
-        return f"rejected ({job.reject_code}): {job.reject_detail}"
-    if job.state == "drained_unknown":
-        return "outcome unknown: the record of its end was lost"
-    how = f"signal {job.signal}" if job.signal is not None else f"exit {job.exit_code}"
-    text = f"{job.state}, {how}"
-    return f"{text}: {job.failure_signature}" if job.failure_signature else text
-
-
-def _options(job: Job) -> tuple[str, ...]:
-    if job.state in ("failed", "rejected"):
-        read = (f"read it: praxist-zmq logs {job.job}",) if job.attempt else ()
-        return (*read, f"after a repair: praxist-zmq retry {job.job} [-- CMD...]")
-    if job.state == "drained_unknown":
-        return (
-            "look at the log and the results; it is not run again under this tag",
-            f"read it: praxist-zmq logs {job.job}",
-        )
-    if job.state == "running":
-        return (f"follow it: praxist-zmq logs -f {job.job}",)
-    return ()
-
-
-def _explain_profile(turn: Turn, name: str) -> Explanation:
-    profile = turn.state.policy.profiles.get(name)
-    if profile is None:
-        declared = ", ".join(sorted(turn.state.policy.profiles))
-        raise Refused(
-            "unknown_profile", f"profile {name!r} is not declared", [f"declared: {declared}"]
-        )
-    never = never_fits(profile, turn.soft)
-    run = run_gates(turn.state, turn.soft)
-    lane = lane_gates(profile, turn.state, turn.soft)
-    blockers = run.blockers + lane.blockers
-    if never is not None:
-        verdict = f"can never run here: {never}"
-    elif blockers:
-        verdict = f"a job of it would wait: {blockers[0].detail}"
-    else:
-        verdict = "a job of it would start now"
-    return Explanation(
-        job=None,
-        verdict=verdict,
-        position=None,
-        gates=run.gates + lane.gates,
-        blockers=blockers,
-        options=(),
-    )
-
-
-def devices(turn: Turn) -> DevicesReply:
-    """The devices with what is declared on them and what they are seen to use."""
-    state, soft = turn.state, turn.soft
-    if soft.sample is None:
-        return DevicesReply(devices=(), simulated=False)
-    runs_on: dict[str, set[str]] = {}
-    if soft.host_view is not None:
-        names = {row.run_key: row.run_id for row in soft.host_view.runs}
-        for row in soft.host_view.allocations:
-            if row.run_key == soft.run_key:
-                continue  # our own ledger knows better, and sooner
-            for uuid in row.envelope.device_uuids:
-                runs_on.setdefault(uuid, set()).add(names.get(row.run_key, row.run_key[:12]))
-    views = []
-    stale = stale_sample(soft) is not None
-    for device in sorted(soft.sample.devices, key=lambda d: d.index):
-        held = [state.attempts[name] for name in sorted(state.device_holders.get(device.uuid, ()))]
-        ours = held or soft.foreign_devices.get(device.uuid) == soft.run_key
-        views.append(
-            DeviceView(
-                index=device.index,
-                uuid=device.uuid,
-                name=device.name,
-                state="unknown" if stale else device.state,
-                memory_total_mib=device.memory_total_mib,
-                memory_used_mib=None if stale else device.memory_used_mib,
-                utilization_pct=None if stale else device.utilization_pct,
-                declared_memory_mib=sum(a.memory_mib or 0 for a in held),
-                declared_utilization_pct=sum(a.utilization_pct or 0.0 for a in held),
-                external_memory_mib=None if held or stale else device.memory_used_mib,
-                external_utilization_pct=None if held or stale else device.utilization_pct,
-                exclusive=any(a.exclusive for a in held) or device.uuid in soft.foreign_devices,
-                jobs=tuple(a.job for a in held),
-                runs=tuple(
-                    sorted(runs_on.get(device.uuid, set()) | ({state.run_id} if ours else set()))
-                ),
-            )
-        )
-    return DevicesReply(devices=tuple(views), simulated=soft.sample.simulated)
 
 
 def events(turn: Turn, request: req.ReadEvents) -> EventsReply:
@@ -267,11 +124,14 @@ def status(turn: Turn) -> StatusReply:
         ),
         jobs=counts(turn),
         jobs_total=len(state.jobs),
-        concurrency_limit=concurrency_limit(state),
+        concurrency_limit=state.limit,
         host=load,
         accelerator_probe=probe,
         queue_blocked_reasons=_blocked(turn),
-        running_activity=_activity(turn),
+        running_activity={
+            "lifecycle_running": len(state.attempts),
+            "by_resource_phase": phases(state, soft),
+        },
         generation={
             "number": state.generation,
             "state": "open" if state.closed_reason is None else "closed",
@@ -337,11 +197,3 @@ def _blocked(turn: Turn) -> dict[str, int]:
         word = viewer.job(state.jobs[name]).queue_blocked_reason or "starting"
         found[word] = found.get(word, 0) + 1
     return found
-
-
-def _activity(turn: Turn) -> dict[str, Any]:
-    phases: dict[str, int] = {}
-    for attempt in turn.state.attempts.values():
-        word = "unknown" if attempt.device_uuids else "non_gpu_allocation"
-        phases[word] = phases.get(word, 0) + 1
-    return {"lifecycle_running": len(turn.state.attempts), "by_resource_phase": phases}

@@ -38,6 +38,10 @@ class Queue:
     entries: dict[Lane, set[Entry]] = field(default_factory=dict)
     waiting: dict[str, tuple[Lane, Entry]] = field(default_factory=dict)
     sizes: dict[Lane, int] = field(default_factory=dict)
+    peers: dict[str, str] = field(default_factory=dict)
+    """Waiting job -> its peer."""
+    parked: dict[str, dict[Lane, list[Entry]]] = field(default_factory=dict)
+    """Peer at its cap -> entries that were at a head, oldest first: they block nobody."""
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -49,11 +53,9 @@ class Queue:
             return
         self.remove(job.job)
         self.waiting[job.job] = (lane, entry)
+        self.peers[job.job] = job.peer
         self.sizes[lane] = self.sizes.get(lane, 0) + 1
-        entries = self.entries.setdefault(lane, set())
-        if entry not in entries:
-            entries.add(entry)
-            heapq.heappush(self.lanes.setdefault(lane, []), entry)
+        self._enter(lane, entry)
 
     def remove(self, job: str) -> bool:
         """Take a job out, from any place. False when it did not wait."""
@@ -61,12 +63,43 @@ class Queue:
         if place is None:
             return False
         lane = place[0]
+        del self.peers[job]
         self.sizes[lane] -= 1
         if not self.sizes[lane]:
             del self.sizes[lane]
             del self.lanes[lane]
             del self.entries[lane]
+            for lanes in self.parked.values():
+                lanes.pop(lane, None)
         return True
+
+    def park(self, lane: Lane) -> None:
+        """Set the head of a lane aside: its peer runs as many as it may."""
+        job = self.head(lane)
+        if job is not None:
+            entry = heapq.heappop(self.lanes[lane])
+            self.entries[lane].discard(entry)
+            parked = self.parked.setdefault(self.peers[job], {}).setdefault(lane, [])
+            heapq.heappush(parked, entry)
+
+    def unpark(self, peer: str) -> None:
+        """A peer may have one more running: its oldest of each lane comes back."""
+        for lane, parked in list(self.parked.get(peer, {}).items()):
+            while parked:
+                entry = heapq.heappop(parked)
+                if self.waiting.get(entry[2]) == (lane, entry):
+                    self._enter(lane, entry)
+                    break
+            if not parked:
+                del self.parked[peer][lane]
+        if peer in self.parked and not self.parked[peer]:
+            del self.parked[peer]
+
+    def _enter(self, lane: Lane, entry: Entry) -> None:
+        entries = self.entries.setdefault(lane, set())
+        if entry not in entries:
+            entries.add(entry)
+            heapq.heappush(self.lanes.setdefault(lane, []), entry)
 
     def head(self, lane: Lane) -> str | None:
         """The job that has waited longest in a lane."""

@@ -11,17 +11,20 @@ from ..protocol import claims
 from ..protocol import events as ev
 from ..protocol.claims import Envelope
 from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, SpawnAttempt
-from . import credentials
-from .admission import concurrency_limit
+from . import concurrency, credentials
 from .commands import RegistrySaid
+from .concurrency import occupied
+from .placement import still_fits
 from .plan import denied as plan_denied
-from .plan import drop_plan
+from .plan import drop_plan, kept_envelope
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .turn import Turn
 
 REGISTER_PAUSE_MS = 2_000
 """Before a registration that was denied is tried again."""
+WANT_AGAIN_MS = 2_000
+"""The registry forgets a want after 6 s, for the sake of a broker that hangs."""
 LOAD_PAUSE_MS = 250
 """Between reports of our counts: they are for display, and each costs two turns here and one of
 the registry's."""
@@ -43,9 +46,9 @@ def connected(turn: Turn) -> None:
         epoch=state.epoch,
         running=len(state.attempts),
         queued=state.counts["queued"],
-        limit=concurrency_limit(state),
+        limit=state.limit,
     )
-    soft.load_reported = _load(state)
+    soft.load_reported, soft.want_reported = _load(state), None
     turn.claim(claims.RegisterRun(run=run, attempts=tuple(sorted(state.attempts))), "register")
 
 
@@ -75,6 +78,7 @@ def _forget_requests(turn: Turn) -> None:
     soft = turn.soft
     soft.registry_ready = False
     soft.registry_requests.clear()
+    soft.raise_asked = False
     for attempt in list(soft.plans):
         drop_plan(turn, attempt, put_back=True)
 
@@ -96,6 +100,8 @@ def said(turn: Turn, command: RegistrySaid) -> None:
         _denied(turn, what, attempt, reply)
     elif isinstance(reply, claims.Registered):
         _registered(turn, reply)
+    elif what == "raise":
+        concurrency.raise_answered(turn, granted=True)
     elif what == "reserve":
         _reserved(turn, attempt)
     elif what in ("reserve_again", "bind"):
@@ -110,12 +116,13 @@ def _take_view(turn: Turn, view: claims.HostView) -> None:
         return
     soft.host_view = view
     asked = {(request.what, request.attempt) for request in soft.registry_requests.values()}
-    soft.foreign_devices = {
-        uuid: row.run_key
+    others = [
+        row
         for row in view.allocations
         if row.run_key != soft.run_key or _is_stray(turn, row, asked)
-        for uuid in row.envelope.device_uuids
-    }
+    ]
+    soft.others_hold = len(others)
+    soft.fleet.take_rows([row for row in others if row.envelope.device_uuids], soft.now_ms)
 
 
 def _is_stray(turn: Turn, row: claims.AllocationRow, asked: set[tuple[str, str]]) -> bool:
@@ -173,6 +180,8 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
     soft.count(f"registry_denied_{reply.code}")
     if reply.view is not None:
         _take_view(turn, reply.view)
+    if what == "raise":
+        concurrency.raise_answered(turn, granted=False)
     if what == "reserve":
         plan_denied(turn, attempt, reply.code, reply.detail)
     if reply.code == "unknown_run":
@@ -274,7 +283,8 @@ def _bound(turn: Turn, name: str) -> None:
     if attempt is None or attempt.phase != "bound":
         return
     job = turn.state.jobs[attempt.job]
-    if job.cancel_reason is not None:
+    if job.cancel_reason is not None or not still_fits(attempt, turn.state, turn.soft):
+        # Not wanted any more, or others took the room since it was planned: it waits again.
         turn.order(AbandonAttempt(attempt=name))
         return
     turn.soft.released.add(name)
@@ -294,28 +304,47 @@ def release(turn: Turn, attempt: str) -> None:
 
 
 def report_load(turn: Turn) -> None:
-    """Counts for the host view, when they changed and the last report is not too fresh."""
+    """Counts for the host view and what we wait for, when they changed and the last report is not
+    too fresh."""
     soft, state = turn.soft, turn.state
     due = load_due_ms(state, soft)
     if due is None or turn.stamp.mono_ms < due:
         return
-    load = _load(state)
+    load, want = _load(state), wanted(state, soft)
     soft.load_reported, soft.load_reported_at_ms = load, turn.stamp.mono_ms
+    soft.want_reported = want
     turn.claim(
         claims.ReportLoad(
             run_key=soft.run_key, epoch=state.epoch, running=load[0], queued=load[1],
-            limit=load[2],
+            limit=load[2], want=want,
         ),
         "load",
     )  # fmt: skip
 
 
 def load_due_ms(state: BrokerState, soft: SoftState) -> int | None:
-    """When the registry is to be told new counts; None when it has them or is not there."""
-    if not soft.registry_ready or _load(state) == soft.load_reported:
+    """When the registry is to be told something; None when it knows or is not there. A want is
+    told again before the registry forgets it."""
+    if not soft.registry_ready:
         return None
-    return soft.load_reported_at_ms + LOAD_PAUSE_MS
+    if _load(state) != soft.load_reported or wanted(state, soft) != soft.want_reported:
+        return soft.load_reported_at_ms + LOAD_PAUSE_MS
+    return None if soft.want_reported is None else soft.load_reported_at_ms + WANT_AGAIN_MS
+
+
+def wanted(state: BrokerState, soft: SoftState) -> claims.Want | None:
+    """What other runs keep from us: a slot of the host, or devices for our oldest job. Alone on the
+    host, nobody need know."""
+    view = soft.host_view
+    if view is None or len(view.runs) < 2:
+        return None
+    full = soft.others_hold + occupied(state, soft) >= view.limit > 0
+    slot = bool(full and len(soft.queue) and occupied(state, soft) < state.limit)
+    envelope = kept_envelope(soft)
+    if not slot and envelope is None:
+        return None
+    return claims.Want(slot=slot, envelope=envelope)
 
 
 def _load(state: BrokerState) -> tuple[int, int, int]:
-    return len(state.attempts), state.counts["queued"], concurrency_limit(state)
+    return len(state.attempts), state.counts["queued"], state.limit

@@ -10,11 +10,13 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..protocol.claims import Envelope, HostView
+from ..protocol.claims import Envelope, HostView, Want
 from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
+from .fleet import Fleet
+from .kept_place import Reservation
 from .queue import Queue
 
 EVENTS_KEPT = 4_096
@@ -85,6 +87,8 @@ class SoftState:
 
     now_ms: int = 0
     """CLOCK_BOOTTIME of this turn, milliseconds."""
+    now_at_ms: int = 0
+    """The wall clock of this turn, milliseconds since 1970; only beside other wall stamps."""
     run_dir: str = ""
     run_key: str = ""
     user: str = ""
@@ -111,10 +115,23 @@ class SoftState:
     plans: dict[str, Plan] = field(default_factory=dict)
     held_back: dict[str, Denial] = field(default_factory=dict)
     registry_denial: Denial | None = None
-    planned_devices: dict[str, str] = field(default_factory=dict)
     host_view: HostView | None = None
-    foreign_devices: dict[str, str] = field(default_factory=dict)
+    others_hold: int = 0
+    """Allocations of other runs, by the host view."""
+    want_reported: Want | None = None
+    """What the registry was last told that we wait for."""
+    fleet: Fleet = field(default_factory=Fleet)
+    placements: dict[int, Any] = field(default_factory=dict)
+    """Where each profile could go, at `placements_version` of the fleet."""
+    placements_version: int = -1
+    reservation: Reservation | None = None
     sample: HostSampled | None = None
+    begun_ms: dict[str, int] = field(default_factory=dict)
+    """Attempts and plans that the newest sample cannot show yet: CLOCK_BOOTTIME of their start."""
+    limit_sample_ms: int = -1
+    """The sample that last moved the limit, or was offered for it."""
+    limit_due_ms: int | None = None
+    raise_asked: bool = False
     processes: ProcessesSeen | None = None
     watchers: dict[str, dict[str, Watcher]] = field(default_factory=dict)
     watcher_count: int = 0

@@ -13,6 +13,7 @@ from ..protocol.events import SecretDigest, StoredCommand
 from ..protocol.policy import SchedulerPolicy, WorkClass
 from ..protocol.process import ProcessIdentity
 from ..protocol.text import OsText
+from .estimate import Calibration
 
 JOB_STATES = ("queued", "running", "completed", "failed", "rejected", "drained_unknown")
 
@@ -80,6 +81,8 @@ class Job:
     cancel_grace_ms: int = 0
     reject_code: str | None = None
     reject_detail: str | None = None
+    binding_status: str | None = None
+    binding_detail: str = ""
 
 
 @dataclass(slots=True)
@@ -107,6 +110,18 @@ class BrokerState:
     boot_id: str = ""
     last_sequence: int = 0
     policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
+    limit: int = 1
+    """Attempts at once: between the contract's bounds, it follows the host."""
+    limit_reason: str = ""
+    limit_changed_at_ms: int | None = None
+    limit_before: int | None = None
+    calibration: Calibration = field(default_factory=Calibration)
+    peers_running: dict[str, int] = field(default_factory=dict)
+    """Attempts that hold an allocation, by peer."""
+    attempts_ever: int = 0
+    """Allocations since the generation was opened."""
+    opened_at_ms: int | None = None
+    """When the generation was opened."""
     generation: int = 0
     cohort_size: int | None = None
     deadline_at_ms: int | None = None

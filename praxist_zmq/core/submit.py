@@ -20,7 +20,7 @@ from . import credentials
 from .commands import ClientRequest
 from .exec_limits import check_command, check_environment
 from .identity import identity_of, long_job_id
-from .placement import never_fits
+from .placement import never_fits, stale_sample
 from .soft import ENVIRONMENT_CACHE, PreparedEnvironment, SoftState
 from .state import Job
 from .turn import Refused, Turn, refusal_of
@@ -297,7 +297,10 @@ def _check_open(turn: Turn, profile: str) -> None:
         raise Refused("admission_closed", turn.state.closed_reason)
     if turn.soft.low_space:
         raise Refused("no_space", "the ledger's disk has only its reserve left")
-    reason = never_fits(turn.state.policy.profiles[profile], turn.soft)
+    sample = turn.soft.sample
+    if sample is None or stale_sample(turn.soft) is not None:
+        return
+    reason = never_fits(turn.state.policy.profiles[profile], sample)
     if reason is not None:
         raise Refused("profile_unsatisfiable", f"profile {profile!r} {reason}")
 

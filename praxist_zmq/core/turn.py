@@ -66,6 +66,7 @@ class Turn:
 
     def __post_init__(self) -> None:
         self.soft.now_ms = self.stamp.mono_ms
+        self.soft.now_at_ms = self.stamp.at_ms
 
     def record(self, event: BaseModel) -> int:
         """Make an event: applied now, durable before anything of this turn is sent."""
@@ -75,9 +76,12 @@ class Turn:
         self.soft.history.append((sequence, event))
         if self.soft.audience:
             self.soft.unpublished.append((sequence, event))
-        job, _ = subject(event)
+        job, attempt = subject(event)
         if job is not None:
             self.soft.touched[job] = None
+        held = self.state.attempts.get(attempt) if attempt is not None else None
+        if held is not None and held.device_uuids:
+            self.soft.fleet.changed(held.device_uuids)
         return sequence
 
     def reply(self, request: ClientRequest, message: BaseModel) -> None:

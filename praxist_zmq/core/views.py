@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from functools import lru_cache
-
 from ..protocol.job_states import JobState
 from ..protocol.views import Blocker, JobView
+from .activity import activity
 from .admission import BlockerTable, coarse_reason, credential_blocker
 from .credentials import missing_credentials
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
-
-
-def rfc3339(at_ms: int | None) -> str | None:
-    """Milliseconds since 1970 as RFC 3339 in UTC."""
-    if at_ms is None:
-        return None
-    return timestamp(at_ms)
-
-
-@lru_cache(maxsize=256)
-def timestamp(at_ms: int) -> str:
-    """The same for a time that is known. All of one turn have the same."""
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+from .timestamps import rfc3339, timestamp
 
 
 def shown_state(soft: SoftState, job: Job) -> JobState:
@@ -87,10 +72,15 @@ class Viewer:
             failure_category=job.failure_category,
             failure_signature=job.failure_signature or job.reject_detail,
             log_path=self.log_path(shown_attempt),
-            binding_status=None,
+            binding_status=job.binding_status,
             depends_on=(),
             version=job.version,
             note=_note(job, attempt),
+            resource_activity=(
+                None
+                if attempt is None or job.state != "running"
+                else activity(attempt, self._state, self._soft)
+            ),
         )
 
     def log_path(self, attempt: str | None) -> str | None:
@@ -109,6 +99,8 @@ def _note(job: Job, attempt: Attempt | None) -> str | None:
         return f"the evaluator ended; {attempt.survivors or 'some'} {lives} on"
     if job.state == "running" and job.cancel_reason is not None:
         return f"ending: {job.cancel_reason}"
+    if job.binding_status == "conflict":
+        return f"binding conflict: {job.binding_detail}"
     if job.cancel_reason is not None:
         return f"cancelled: {job.cancel_reason}"
     return None

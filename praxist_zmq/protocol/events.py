@@ -224,6 +224,27 @@ class JobFinished(_Event):
     failure_signature: str | None = Field(max_length=320, description="Last telling log line")
 
 
+class LimitChanged(_Event):
+    """The limit of attempts at once moved by one, with the host's pressure."""
+
+    kind: Literal["limit_changed"] = "limit_changed"
+    before: int = Field(ge=1, description="Limit until now")
+    limit: int = Field(ge=1, description="Limit from now on")
+    reason: str = Field(max_length=300, description="The readings it follows")
+
+
+class BindingObserved(_Event):
+    """The driver's process map was compared with an attempt's devices."""
+
+    kind: Literal["binding_observed"] = "binding_observed"
+    attempt: AttemptId = Field(description="Attempt")
+    status: Literal["verified", "conflict", "unobserved"] = Field(
+        description="verified: its processes are on its devices only; conflict: on others; "
+        "unobserved: none was seen for a while after its start"
+    )
+    detail: str = Field(default="", max_length=500, description="In words")
+
+
 class AdmissionClosed(_Event):
     """Nothing new is accepted or started."""
 
@@ -254,6 +275,8 @@ Event = Annotated[
     | AttemptStuck
     | AllocationReleased
     | JobFinished
+    | LimitChanged
+    | BindingObserved
     | AdmissionClosed
     | AdmissionOpened,
     Field(discriminator="kind"),

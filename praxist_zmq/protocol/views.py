@@ -26,6 +26,8 @@ BlockerCode = Literal[
     "gpu_count_short",
     "gpu_needs_exclusive",
     "gpu_held_exclusive",
+    "gpu_reserved",
+    "fair_share",
     "probe_unknown",
     "probe_unavailable",
     "recovery_pending",

@@ -27,8 +27,8 @@ from ..core.commands import (
 from ..core.decision import Send, Stamp, Undecodable
 from ..core.invariants import check_state
 from ..core.queries import status
+from ..core.timestamps import timestamp
 from ..core.turn import Turn
-from ..core.views import timestamp
 from ..errors import PraxistError
 from ..host.clock import SystemClock, pause_ms
 from ..host.identity import boot_id, identity_of, own_pid, own_user

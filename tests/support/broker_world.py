@@ -42,6 +42,8 @@ def policy(limit: int = 2, retries: int = 1) -> SchedulerPolicy:
     """Two profiles: one CPU, one GPU."""
     return SchedulerPolicy(
         max_concurrent_experiments=limit,
+        min_concurrent_experiments=limit,
+        initial_concurrent_experiments=limit,
         infrastructure_retries=retries,
         default_profile="cpu",
         profiles={
@@ -61,11 +63,18 @@ def host_sample(
         cpu_pct=1.0,
         memory_pct=1.0,
         io_pct=0.0,
+        cpus=64.0,
         probe_state=probe,  # type: ignore[arg-type]
         probe_reason=None,
         devices=tuple(
             reports.DeviceSample(
-                index=n, uuid=f"GPU-{n}", state="available", memory_total_mib=81920
+                index=n,
+                uuid=f"GPU-{n}",
+                state="available",
+                memory_total_mib=81920,
+                memory_used_mib=0,
+                utilization_pct=0.0,
+                processes=(),
             )
             for n in range(devices)
         ),

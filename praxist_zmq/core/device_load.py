@@ -1,0 +1,146 @@
+"""What is on one device: allocations of all runs, their real use, and what is nobody's of ours.
+
+An allocation counts with what it declared or, if that is more, with what its processes are seen to
+use: an envelope is kept through every phase, and a job that takes more than it said is counted by
+its real use. Everything the driver sees that no allocation accounts for is foreign. A process that
+cannot be mapped is foreign, so what cannot be told apart is counted twice rather than not at all.
+Source: seed 000 "Task Contract" and "State And Compatibility"; promise 5 of the design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..protocol.reports import DeviceProcess, DeviceSample
+from ..protocol.views import Attribution
+
+Root = tuple[int, int]
+"""(pid, start ticks)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One allocation on a device."""
+
+    run: str
+    """Its run's key."""
+    attempt: str
+    memory_mib: int | None
+    utilization_pct: float | None
+    exclusive: bool
+    roots: tuple[Root, ...] = ()
+    """Processes whose descendants are the attempt's: its shim, its evaluator."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLoad:
+    """One device at one moment."""
+
+    sample: DeviceSample
+    holdings: tuple[Holding, ...]
+    attribution: Attribution
+    external_memory_mib: int | None
+    external_utilization_pct: float | None
+    held_memory_mib: int
+    """Over all holdings, the larger of declared and seen."""
+    held_utilization_pct: float
+    declared_memory_mib: int
+    declared_utilization_pct: float
+    external: tuple[DeviceProcess, ...]
+    """Processes of nobody's on it."""
+
+    @property
+    def held_alone(self) -> bool:
+        """Whether a holding keeps the device to itself."""
+        return any(holding.exclusive for holding in self.holdings)
+
+
+def owner_of(process: DeviceProcess, holdings: Iterable[Holding]) -> Holding | None:
+    """The holding whose tree a process belongs to."""
+    if not process.lineage:
+        return None
+    line = {(stamp.pid, stamp.start_ticks) for stamp in process.lineage}
+    for holding in holdings:
+        if any(root in line for root in holding.roots):
+            return holding
+    return None
+
+
+def load_of(sample: DeviceSample, holdings: tuple[Holding, ...]) -> DeviceLoad:
+    """Sort out who uses the device."""
+    memory: dict[str, int] = {}
+    busy: dict[str, float] = {}
+    external: list[DeviceProcess] = []
+    blind_memory = blind_busy = unmapped = False
+    for process in sample.processes or ():
+        owner = owner_of(process, holdings)
+        unmapped = unmapped or not process.lineage
+        if owner is None:
+            external.append(process)
+            continue
+        key = f"{owner.run} {owner.attempt}"
+        if process.memory_mib is None:
+            blind_memory = True
+        else:
+            memory[key] = memory.get(key, 0) + process.memory_mib
+        if process.utilization_pct is None:
+            blind_busy = True
+        else:
+            busy[key] = busy.get(key, 0.0) + process.utilization_pct
+    if sample.processes is None:
+        attribution: Attribution = "unavailable"
+    elif unmapped:
+        attribution = "partial" if len(external) < len(sample.processes) else "unavailable"
+    else:
+        attribution = "partial" if blind_memory or blind_busy else "complete"
+    # With nobody else's process on it, all that the driver reads is ours, figures or not.
+    alone = bool(sample.processes) and not external and sample.utilization_pct is not None
+    held_utilization_pct = sum(
+        max(h.utilization_pct or 0.0, busy.get(f"{h.run} {h.attempt}", 0.0)) for h in holdings
+    )
+    if alone:
+        held_utilization_pct = max(held_utilization_pct, sample.utilization_pct or 0.0)
+    return DeviceLoad(
+        sample=sample,
+        holdings=holdings,
+        attribution=attribution,
+        external_memory_mib=_rest(sample.memory_used_mib, sum(memory.values())),
+        external_utilization_pct=(
+            0.0 if alone else _rest_pct(sample.utilization_pct, sum(busy.values()))
+        ),
+        held_memory_mib=sum(
+            max(h.memory_mib or 0, memory.get(f"{h.run} {h.attempt}", 0)) for h in holdings
+        ),
+        held_utilization_pct=held_utilization_pct,
+        declared_memory_mib=sum(h.memory_mib or 0 for h in holdings),
+        declared_utilization_pct=sum(h.utilization_pct or 0.0 for h in holdings),
+        external=tuple(external),
+    )
+
+
+def without(load: DeviceLoad, leaving: Sequence[Holding]) -> DeviceLoad:
+    """The same device after some holdings have left."""
+    gone = {(holding.run, holding.attempt) for holding in leaving}
+    stay = tuple(h for h in load.holdings if (h.run, h.attempt) not in gone)
+    if len(stay) == len(load.holdings):
+        return load
+    memory = sum(h.memory_mib or 0 for h in leaving)
+    busy = sum(h.utilization_pct or 0.0 for h in leaving)
+    # What the others are seen to use beyond what they declared stays counted.
+    return replace(
+        load,
+        holdings=stay,
+        held_memory_mib=max(0, load.held_memory_mib - memory) if stay else 0,
+        held_utilization_pct=max(0.0, load.held_utilization_pct - busy) if stay else 0.0,
+        declared_memory_mib=load.declared_memory_mib - memory,
+        declared_utilization_pct=load.declared_utilization_pct - busy,
+    )
+
+
+def _rest(whole: int | None, ours: int) -> int | None:
+    return None if whole is None else max(0, whole - ours)
+
+
+def _rest_pct(whole: float | None, ours: float) -> float | None:
+    return None if whole is None else max(0.0, whole - ours)

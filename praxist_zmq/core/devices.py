@@ -1,0 +1,68 @@
+"""The devices with what is declared on them, what they are seen to use, and what is left."""
+
+from __future__ import annotations
+
+from ..protocol.ids import job_of
+from ..protocol.replies import DevicesReply
+from ..protocol.reports import DeviceProcess
+from ..protocol.views import DeviceView
+from .device_load import DeviceLoad
+from .placement import stale_sample
+from .room import free
+from .soft import SoftState
+from .turn import Turn
+
+EXTERNAL_SHOWN = 16
+
+
+def devices(turn: Turn) -> DevicesReply:
+    """Every device that was sampled, in the driver's order."""
+    state, soft = turn.state, turn.soft
+    if soft.sample is None:
+        return DevicesReply(devices=(), simulated=False)
+    stale = stale_sample(soft) is not None
+    views = tuple(_view(load, soft, state.run_id, stale) for load in soft.fleet.loads(state))
+    return DevicesReply(devices=views, simulated=soft.sample.simulated)
+
+
+def _view(load: DeviceLoad, soft: SoftState, run_id: str, stale: bool) -> DeviceView:
+    device = load.sample
+    names = {} if soft.host_view is None else {r.run_key: r.run_id for r in soft.host_view.runs}
+    names[soft.run_key] = run_id
+    memory, busy = free(load)
+    ours = [holding for holding in load.holdings if holding.run == soft.run_key]
+    return DeviceView(
+        index=device.index,
+        uuid=device.uuid,
+        name=device.name,
+        state="unknown" if stale else device.state,
+        memory_total_mib=device.memory_total_mib,
+        memory_used_mib=None if stale else device.memory_used_mib,
+        utilization_pct=None if stale else device.utilization_pct,
+        declared_memory_mib=load.declared_memory_mib,
+        declared_utilization_pct=load.declared_utilization_pct,
+        external_memory_mib=None if stale else load.external_memory_mib,
+        external_utilization_pct=None if stale else load.external_utilization_pct,
+        exclusive=load.held_alone,
+        jobs=tuple(sorted({job_of(h.attempt) for h in ours}, key=lambda j: int(j[2:]))),
+        runs=tuple(sorted({names.get(h.run, h.run[:12]) for h in load.holdings})),
+        free_memory_mib=None if stale or memory is None else max(0, memory),
+        free_utilization_pct=None if stale or busy is None else max(0.0, busy),
+        attribution="unavailable" if stale else load.attribution,
+        external=external_words(load.external),
+        reason=device.reason,
+    )
+
+
+def external_words(processes: tuple[DeviceProcess, ...]) -> tuple[str, ...]:
+    """`pid 881 python, user dana` of every process of others, so far as it is known."""
+    words = []
+    for process in processes[:EXTERNAL_SHOWN]:
+        name = f" {process.name}" if process.name else ""
+        user = f", user {process.user}" if process.user else ""
+        busy = "" if process.utilization_pct is None else f", {process.utilization_pct:g} %"
+        memory = "" if process.memory_mib is None else f", {process.memory_mib} MiB"
+        words.append(f"pid {process.pid}{name}{user}{busy}{memory}")
+    if len(processes) > EXTERNAL_SHOWN:
+        words.append(f"and {len(processes) - EXTERNAL_SHOWN} more")
+    return tuple(words)
