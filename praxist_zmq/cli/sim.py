@@ -66,7 +66,8 @@ def load(ctx: click.Context, gpu: int, utilization: float | None, memory_gb: flo
 def fail(ctx: click.Context, gpu: int, kind: str) -> int:
     """Break a simulated device.
 
-    KIND is lost, memory_unsupported, utilization_unsupported, hang or init.
+    KIND is lost, memory_unsupported, utilization_unsupported, processes_unsupported, mig, hang
+    or init.
 
     \b
     praxist-zmq sim fail --gpu 1 lost

@@ -28,8 +28,8 @@ class Stamp:
 class Send:
     """One message to send once the events of its turn are on disk.
 
-    `to` names a link of the shell (`client`, `launcher`, `registry`, `events`); `address` is
-    whatever that link gave with the message being answered, opaque to the machine.
+    `to` names a link of the shell (`client`, `launcher`, `registry`, `events`, `sampler`);
+    `address` is whatever that link gave with the message being answered, opaque to the machine.
     """
 
     to: str

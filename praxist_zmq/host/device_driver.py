@@ -32,6 +32,8 @@ class DriverReading:
     state: DriverState
     reason: str | None
     devices: tuple[DeviceSample, ...] = ()
+    exhausted: bool = False
+    """Whether the driver has failed so long that only a fresh process may still help."""
 
 
 class DeviceDriver(Protocol):
@@ -60,3 +62,19 @@ class DeviceDriver(Protocol):
 def bounded_reason(text: str) -> str:
     """`text` in one line, no longer than a sample may carry."""
     return " ".join(text.split())[:REASON_CHARACTERS_MAX]
+
+
+def silent_device(
+    known: DeviceSample, state: Literal["lost", "unknown"], reason: str
+) -> DeviceSample:
+    """A device seen before that tells nothing now: what cannot change stays, the rest is None."""
+    return known.model_copy(
+        update={
+            "state": state,
+            "memory_used_mib": None,
+            "utilization_pct": None,
+            "utilization_read_us": None,
+            "processes": None,
+            "reason": bounded_reason(reason),
+        }
+    )

@@ -1,10 +1,11 @@
 """How busy the host is: CPU, memory, I/O. One cheap look, files kept open.
 
 CPU is the busy share since the last look, memory 100 x (1 - available/total), I/O the kernel's
-"some avg10" stall share (PSI). Where a control group limits this process to less than the machine,
-the limit is the host: CPU is the group's use of its quota, memory the worse of group and machine.
+"some avg10" stall share (PSI). Where this process is limited to less than the machine, the limit
+is the host: under a CPU quota, CPU is the group's use of it; with fewer CPUs to run on, the busy
+share of those; under a memory limit, memory is the worse of group and machine.
 A reading that fails is None, never zero. It decides nothing.
-Source: proc(5), the kernel's cgroup-v1, cgroup-v2 and psi documents.
+Source: proc(5), sched(7), the kernel's cgroup-v1, cgroup-v2 and psi documents.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 READ_BYTES = 8192
+STAT_READ_BYTES = 256 * 1024
+"""A line a CPU; asked for only where we may not use all of them."""
 FIND_GROUPS_EVERY = 60
 SHARE_WINDOW_MIN_S = 0.01
 
@@ -27,13 +31,16 @@ class PressureReading:
     cpu_pct: float | None
     memory_pct: float | None
     io_pct: float | None
+    cpus: float | None = None
+    """Cores that we may use: those we may run on, or the quota when that is less."""
 
 
 class KeptFile:
     """A file of the kernel's that stays open; every read is one `pread` from its beginning."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_bytes: int = READ_BYTES) -> None:
         self._path = path
+        self._read_bytes = read_bytes
         self._descriptor = -1
 
     def read(self) -> bytes | None:
@@ -41,7 +48,7 @@ class KeptFile:
         try:
             if self._descriptor < 0:
                 self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.pread(self._descriptor, READ_BYTES, 0)
+            return os.pread(self._descriptor, self._read_bytes, 0)
         except OSError:
             # Unknown, as the docstring says; a group that moved is opened again the next time.
             self.close()
@@ -69,11 +76,19 @@ class _MemoryLimit:
 
 
 class PressureReader:
-    """Reads this host. `proc` and `groups` are the roots of the two file systems."""
+    """Reads this host. `proc` and `groups` are the roots of the two file systems; `own_cpus`
+    tells the numbers of the CPUs that this process may run on."""
 
-    def __init__(self, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        groups: Path = Path("/sys/fs/cgroup"),
+        own_cpus: Callable[[], set[int]] = lambda: os.sched_getaffinity(0),
+    ) -> None:
         self._proc = proc
         self._groups = groups
+        self._own_cpus = own_cpus
+        self._cpus: frozenset[int] = frozenset()
         self._stat = KeptFile(proc / "stat")
         self._meminfo = KeptFile(proc / "meminfo")
         self._io = KeptFile(proc / "pressure" / "io")
@@ -89,7 +104,8 @@ class PressureReader:
         if self._looks % FIND_GROUPS_EVERY == 0:
             self._find_groups()
         self._looks += 1
-        return PressureReading(self._cpu(), self._memory(), self._io_stall())
+        cpus = self._quota.cpus if self._quota else float(len(self._cpus))
+        return PressureReading(self._cpu(), self._memory(), self._io_stall(), cpus or None)
 
     def close(self) -> None:
         """Close every file."""
@@ -106,7 +122,7 @@ class PressureReader:
         return share
 
     def _machine_share(self) -> float | None:
-        fields = _first_line_numbers(self._stat.read())
+        fields = self._cpu_ticks(self._stat.read() or b"")
         if len(fields) < 5:
             self._last_ticks = None
             return None
@@ -119,6 +135,14 @@ class PressureReader:
         if passed <= 0:
             return self._last_cpu  # two looks within one tick: the last share still holds
         return _percent(passed - (idle - before[1]), passed)
+
+    def _cpu_ticks(self, text: bytes) -> list[int]:
+        """The machine's counters, or the sums over our CPUs where those are not all."""
+        if len(self._cpus) >= _cores():
+            return _line_numbers(text.split(b"\n", 1)[0])
+        names = {b"cpu%d" % number for number in self._cpus}
+        lines = [line for line in text.splitlines() if line.split(b" ", 1)[0] in names]
+        return [sum(column) for column in zip(*map(_line_numbers, lines), strict=False)]
 
     def _quota_share(self, quota: _CpuQuota) -> float | None:
         seconds = _usage_seconds(quota.usage.read(), quota.in_nanoseconds)
@@ -161,14 +185,22 @@ class PressureReader:
     # -- control groups ---------------------------------------------------------------------------
 
     def _find_groups(self) -> None:
-        """Find the tightest CPU quota and memory limit among our groups and their parents."""
-        old = self._quota
+        """Find our CPUs, and the tightest quota and memory limit among our groups and their
+        parents."""
+        old, old_cpus = self._quota, self._cpus
         self._drop_groups()
+        self._cpus = frozenset(self._own_cpus())
         paths = _own_groups(self._proc)
-        self._quota = self._v2_quota(paths) or self._v1_quota(paths)
+        quota = self._v2_quota(paths) or self._v1_quota(paths)
+        self._quota = quota if quota is not None and quota.cpus < len(self._cpus) else None
+        if quota is not None and self._quota is None:
+            quota.usage.close()
         self._limit = self._v2_limit(paths) or self._v1_limit(paths)
-        if (old is None) != (self._quota is None):
+        if (old is None) != (self._quota is None) or old_cpus != self._cpus:
             self._last_ticks = self._last_usage = None
+            self._stat.close()
+            some = len(self._cpus) < _cores()
+            self._stat = KeptFile(self._proc / "stat", STAT_READ_BYTES if some else READ_BYTES)
 
     def _drop_groups(self) -> None:
         if self._quota:
@@ -182,12 +214,12 @@ class PressureReader:
         best: _CpuQuota | None = None
         for directory in _with_parents(self._groups, paths.get("")):
             words = _read_once(directory / "cpu.max").split()
-            if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
+            if len(words) != 2 or not all(word.isdigit() and int(word) for word in words):
                 continue
-            cpus = int(words[0]) / max(1, int(words[1]))
+            cpus = int(words[0]) / int(words[1])
             if best is None or cpus < best.cpus:
                 best = _CpuQuota(cpus, KeptFile(directory / "cpu.stat"), False)
-        return _if_below_machine(best)
+        return best
 
     def _v1_quota(self, paths: dict[str, str]) -> _CpuQuota | None:
         best: _CpuQuota | None = None
@@ -201,7 +233,7 @@ class PressureReader:
             if best is None or cpus < best.cpus:
                 inside = directory.relative_to(self._groups / "cpu")
                 best = _CpuQuota(cpus, KeptFile(usage_root / inside / "cpuacct.usage"), True)
-        return _if_below_machine(best)
+        return best
 
     def _v2_limit(self, paths: dict[str, str]) -> _MemoryLimit | None:
         directories = _with_parents(self._groups, paths.get(""))
@@ -235,8 +267,12 @@ def _read_once(path: Path) -> bytes:
         kept.close()
 
 
-def _first_line_numbers(text: bytes | None) -> list[int]:
-    words = (text or b"").split(b"\n", 1)[0].split()[1:]
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _line_numbers(line: bytes) -> list[int]:
+    words = line.split()[1:]
     return [int(word) for word in words] if all(word.isdigit() for word in words) else []
 
 
@@ -281,8 +317,3 @@ def _with_parents(root: Path, group: str | None) -> list[Path]:
         return []
     inside = [part for part in group.split("/") if part not in ("", ".", "..")]
     return [root.joinpath(*inside[:depth]) for depth in range(len(inside), -1, -1)]
-
-
-def _if_below_machine(quota: _CpuQuota | None) -> _CpuQuota | None:
-    cores = os.cpu_count() or 1
-    return quota if quota is not None and 0 < quota.cpus < cores else None

@@ -28,9 +28,18 @@ FORMAT_VERSION = "1.0"
 FILE_BYTES_MAX = 256 * 1024
 DEVICES_MAX = 1024
 MEMORY_GB_MAX = 1_000_000.0
-FAULTS = ("lost", "memory_unsupported", "utilization_unsupported", "hang", "init")
-"""What `sim fail` can do: `lost` the device is gone; `*_unsupported` one field is not told;
-`hang` the driver's call does not return; `init` the whole driver fails."""
+FAULTS = (
+    "lost",
+    "memory_unsupported",
+    "utilization_unsupported",
+    "processes_unsupported",
+    "mig",
+    "hang",
+    "init",
+)
+"""What `sim fail` can do: `lost` the device is gone; `*_unsupported` one field is not told; `mig`
+the device is cut into instances; `hang` the driver's call does not return; `init` the whole driver
+fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ CONFIG_BYTES_MAX = 1024 * 1024 - 4096
 """The largest first line on a child's stdin: it must fit the pipe, so that nobody blocks."""
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
-_PASSED_ON_DEVICES = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+_PASSED_ON_DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,12 @@ class StopAttempt(Frozen):
     grace_ms: int = Field(ge=0, le=3_600_000, description="Between TERM and KILL")
 
 
+class SampleNow(Frozen):
+    """To the sampler: look at the host soon. The next sample is the answer."""
+
+    kind: Literal["sample_now"] = "sample_now"
+
+
 class ForgetAttempt(Frozen):
     """The end of the attempt is on disk; its report need not be repeated."""
 

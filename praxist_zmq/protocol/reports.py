@@ -129,6 +129,11 @@ class DeviceSample(Frozen):
     memory_total_mib: int | None = Field(default=None, description="Physical memory")
     memory_used_mib: int | None = Field(default=None, description="In use by anyone")
     utilization_pct: float | None = Field(default=None, description="Busy share")
+    utilization_read_us: int | None = Field(
+        default=None,
+        description="The driver's own stamp of the busy share, microseconds; the same stamp is "
+        "the same reading. Null where the driver gives none",
+    )
     processes: tuple[DeviceProcess, ...] | None = Field(
         default=None, max_length=1024, description="All it sees on the device; null is unknown"
     )

@@ -39,6 +39,7 @@ from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..protocol import codec
 from ..protocol.envelope import PROTOCOL_VERSION
+from ..protocol.orders import SampleNow
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen
@@ -57,6 +58,7 @@ from .child_config import (
     supervisor_gone,
 )
 from .compaction import Compaction
+from .sample_link import SampleLink
 from .step import Step
 
 STDIN = 0
@@ -83,6 +85,7 @@ class BrokerShell:
         self._log = logging.getLogger(__name__)
         self.link = LinkServer(config.core, config.secret_bytes)
         self.samples = Subscriber(config.samples, [b"host"])
+        self._sampler = SampleLink(config.samples, config.secret_bytes)
         self.registry = AsyncRequester(config.host.registry_socket, self._clock.mono_ms)
         self._registry_up = False
         self._lost_launchers: list[bytes] = []
@@ -233,6 +236,8 @@ class BrokerShell:
                 self.registry.send(send.request_id or "", body)
             elif send.to == "events":
                 publications += (b"events", codec.encode(send.message))
+            elif isinstance(send.message, SampleNow):
+                self._sampler.ask()
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
                 self._lost_launchers.append(address)
@@ -318,6 +323,7 @@ class BrokerShell:
         self._leave_registry()
         self.registry.close()
         self.samples.close()
+        self._sampler.close()
         self.link.close()
 
 

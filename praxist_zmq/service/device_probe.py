@@ -12,7 +12,7 @@ import logging
 import threading
 
 from ..host.clock import Clock
-from ..host.device_driver import DeviceDriver, DriverReading, bounded_reason
+from ..host.device_driver import DeviceDriver, DriverReading, bounded_reason, silent_device
 
 LATE_MS = 3_000
 
@@ -36,17 +36,15 @@ class DeviceProbe:
         """Whether the devices are simulated."""
         return self._driver.simulated
 
-    def ask(self) -> None:
-        """Ask for a fresh answer; does nothing while one is under way."""
+    def refresh(self, patience_s: float) -> None:
+        """Ask for a fresh answer and give it a moment. Does nothing while an older question is
+        open: a driver that hangs is waited for once."""
         with self._state:
-            if self._asked_at is None:
-                self._asked_at = self._clock.mono_ms()
-                self._state.notify_all()
-
-    def wait_answer(self, timeout_s: float) -> bool:
-        """Wait until no question is open; whether that is so. Only for the start."""
-        with self._state:
-            return self._state.wait_for(lambda: self._asked_at is None, timeout_s)
+            if self._asked_at is not None:
+                return
+            self._asked_at = self._clock.mono_ms()
+            self._state.notify_all()
+            self._state.wait_for(lambda: self._asked_at is None, patience_s)
 
     def reading(self) -> DriverReading:
         """The last answer; unknown devices when the open question is older than LATE_MS."""
@@ -57,19 +55,7 @@ class DeviceProbe:
             if late_ms < LATE_MS:
                 return self._reading
             last = self._reading
-        reason = f"the driver has not answered for {late_ms // 1000} s"
-        devices = tuple(
-            device.model_copy(
-                update={
-                    "state": "lost" if device.state == "lost" else "unknown",
-                    "memory_used_mib": None,
-                    "utilization_pct": None,
-                    "reason": reason,
-                }
-            )
-            for device in last.devices
-        )
-        return DriverReading("unknown", reason, devices)
+        return _all_silent(last, f"the driver has not answered for {late_ms // 1000} s")
 
     def close(self, timeout_s: float = 0.5) -> bool:
         """Let go of the driver; False when the thread hangs and is abandoned."""
@@ -104,4 +90,13 @@ class DeviceProbe:
             # A binding may fail in ways it does not declare; host pressure must go on.
             logging.getLogger(__name__).exception("the %s driver failed", self._driver.name)
             text = f"the {self._driver.name} driver failed: {type(error).__name__}: {error}"
-            return DriverReading("unknown", bounded_reason(text))
+            return _all_silent(self._reading, bounded_reason(text))
+
+
+def _all_silent(last: DriverReading, reason: str) -> DriverReading:
+    """The devices of the last answer, unknown now for `reason`."""
+    devices = tuple(
+        silent_device(device, "lost" if device.state == "lost" else "unknown", reason)
+        for device in last.devices
+    )
+    return DriverReading("unknown", reason, devices)

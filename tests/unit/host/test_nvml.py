@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from praxist_zmq.host.nvml import NvmlDriver, open_nvml
+from praxist_zmq.host.nvml import FAILURES_MAX, NvmlDriver, open_nvml
 from praxist_zmq.host.nvml_absent import AbsentDriver, absent_reading
 
 GIB = 1024**3
@@ -75,15 +75,37 @@ class FakeBinding:
             return [1, 1]
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
+    def nvmlDeviceGetSamples(self, handle: int, kind: int, mark: int) -> Any:
+        self._raise(handle, "samples")
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    def nvmlDeviceGetProcessUtilization(self, handle: int, mark: int) -> Any:
+        self._raise(handle, "busy")
+        return [s for s in self.answers.get((handle, "busy"), ()) if s.timeStamp > mark]
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: int) -> Any:
+        self._raise(handle, "compute")
+        return self.answers.get((handle, "compute"), [])
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: int) -> Any:
+        self._raise(handle, "graphics")
+        return self.answers.get((handle, "graphics"), [])
+
 
 class Bench:
-    """A driver over a fake binding, with a hand-held clock."""
+    """A driver over a fake binding, with a fake clock that stands still until it is set."""
 
     def __init__(self, gpus: int) -> None:
         self.binding = FakeBinding(gpus)
-        self.now = 0.0
-        self.driver = NvmlDriver(lambda: self.now)
+        self.now = 0
+        self.driver = NvmlDriver(self)
         self.driver._nvml = self.binding
+
+    def wall_ms(self) -> int:
+        return self.now
+
+    def mono_ms(self) -> int:
+        return self.now
 
 
 def test_healthy_devices() -> None:
@@ -186,7 +208,7 @@ def test_a_driver_that_went_away_is_set_up_again_after_a_pause(
     bench.binding.faults.clear()
     assert bench.driver.sample().state == "unknown"
     assert bench.binding.inits == 1
-    bench.now = 1.5
+    bench.now = 1500
     assert bench.driver.sample().state == "available"
     assert bench.binding.inits == 2
 
@@ -198,8 +220,38 @@ def test_the_pause_grows_to_a_minute() -> None:
         reading = bench.driver.sample()
         assert reading.state == "unknown"
         assert "mismatch" in (reading.reason or "")
-        assert bench.driver._retry_at - bench.now == pause
-        bench.now += pause
+        assert bench.driver._retry_at_ms - bench.now == pause * 1000
+        bench.now += pause * 1000
+
+
+@pytest.mark.parametrize(
+    ("worked", "code", "exhausts"),
+    [
+        (True, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, True),
+        (False, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False),
+        (False, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True),
+    ],
+)
+def test_after_failures_in_a_row_only_a_fresh_process_helps(
+    worked: bool, code: int, exhausts: bool
+) -> None:
+    bench = Bench(1)
+    if worked:
+        assert bench.driver.sample().state == "available"
+    bench.binding.faults[None, "init"] = bench.binding.faults[None, "count"] = code
+    for _ in range(FAILURES_MAX - 1):
+        assert not bench.driver.sample().exhausted
+        bench.now += 60_000
+    assert bench.driver.sample().exhausted == exhausts
+    assert 100_000 < sum(min(60_000, 1000 << n) for n in range(FAILURES_MAX - 1)) < 180_000
+
+
+def test_a_host_without_a_library_is_never_exhausted() -> None:
+    bench = Bench(1)
+    bench.binding.faults[None, "init"] = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+    for _ in range(FAILURES_MAX * 2):
+        assert not bench.driver.sample().exhausted
+        bench.now += 60_000
 
 
 def test_no_device_and_unusable_names() -> None:

@@ -43,8 +43,12 @@ def kernel(tmp_path: Path) -> Kernel:
     return Kernel(tmp_path)
 
 
-def reader(kernel: Kernel) -> PressureReader:
-    return PressureReader(kernel.proc, kernel.groups)
+CORES = os.cpu_count() or 1
+
+
+def reader(kernel: Kernel, own: set[int] | None = None) -> PressureReader:
+    cpus = set(range(CORES)) if own is None else own
+    return PressureReader(kernel.proc, kernel.groups, lambda: cpus)
 
 
 def test_cpu_is_the_busy_share_between_two_looks(kernel: Kernel) -> None:
@@ -128,11 +132,52 @@ def test_a_memory_limit_counts_the_worse_of_group_and_machine(kernel: Kernel) ->
 
 def test_a_limit_over_the_machine_is_none(kernel: Kernel) -> None:
     kernel.write("cgroup/job/memory.max", f"{64 * GIB}\n")
-    kernel.write("cgroup/job/cpu.max", f"{(os.cpu_count() or 1) * 100000} 100000\n")
+    kernel.write("cgroup/job/cpu.max", f"{CORES * 100000} 100000\n")
     look = reader(kernel)
     assert look.sample().memory_pct == 25.0
     kernel.write("proc/stat", "cpu 200 0 100 800 0 0 0 0 0 0\n")
     assert look.sample().cpu_pct == 100.0
+    look.close()
+
+
+def test_the_cores_are_the_machines_the_quotas_or_those_we_may_run_on(kernel: Kernel) -> None:
+    assert reader(kernel).sample().cpus == CORES
+    kernel.write("cgroup/job/cpu.max", "50000 100000\n")
+    assert reader(kernel).sample().cpus == 0.5
+    kernel.write("cgroup/cpu.max", "20000 100000\n")  # the group above is tighter
+    assert reader(kernel).sample().cpus == 0.2
+    kernel.write("cgroup/job/cpu.max", "max 100000\n")
+    kernel.write("cgroup/cpu.max", f"{CORES * 100000} 100000\n")
+    assert reader(kernel).sample().cpus == CORES
+    kernel.write("cgroup/cpu.max", "0 0\n")
+    assert reader(kernel).sample().cpus == CORES
+    kernel.write("cgroup/cpu.max", "170000 100000\n")
+    assert reader(kernel, {0}).sample().cpus == 1.0  # a quota over what one core gives is none
+    assert reader(kernel, set()).sample().cpus is None
+
+
+def test_a_nested_quota_of_version_1(kernel: Kernel) -> None:
+    kernel.write("proc/self/cgroup", "4:cpu,cpuacct:/pod/box\n")
+    for group, quota in (("pod", "30000"), ("pod/box", "-1")):
+        kernel.write(f"cgroup/cpu/{group}/cpu.cfs_quota_us", f"{quota}\n")
+        kernel.write(f"cgroup/cpu/{group}/cpu.cfs_period_us", "100000\n")
+    kernel.write("cgroup/cpuacct/pod/cpuacct.usage", "0\n")
+    look = reader(kernel)
+    assert look.sample().cpus == 0.3
+    kernel.write("cgroup/cpuacct/pod/cpuacct.usage", "900000000000000\n")
+    wait_until(lambda: look.sample().cpu_pct == 100.0, "a group at its quota")
+    look.close()
+
+
+@pytest.mark.skipif(CORES < 2, reason="this machine has one core")
+def test_with_fewer_cpus_to_run_on_those_are_the_host(kernel: Kernel) -> None:
+    rest = "".join(f"cpu{n} 0 0 0 0\n" for n in range(1, 700))
+    kernel.write("proc/stat", f"cpu 1 2 3 4 5\n{rest}cpu0 100 0 100 800 0 0 0 0 0 0\n")
+    look = reader(kernel, {0})
+    assert look.sample().cpu_pct is None
+    kernel.write("proc/stat", f"cpu 1 2 3 4 5\n{rest}cpu0 130 0 100 850 10 0 0 10 30 0\n")
+    sample = look.sample()
+    assert (sample.cpu_pct, sample.cpus) == (40.0, 1.0)
     look.close()
 
 

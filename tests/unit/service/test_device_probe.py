@@ -67,23 +67,20 @@ def probing() -> Iterator[tuple[FakeDriver, HandClock, DeviceProbe]]:
 def test_nothing_is_known_before_the_first_answer() -> None:
     with probing() as (driver, _clock, probe):
         assert probe.reading().state == "unknown"
-        probe.ask()
-        assert probe.wait_answer(5)
+        probe.refresh(5)
         assert probe.reading().state == "available"
         assert driver.asked == 1
 
 
 def test_a_hanging_driver_is_unknown_with_the_reason_and_asked_no_more() -> None:
     with probing() as (driver, clock, probe):
-        probe.ask()
-        assert probe.wait_answer(5)
+        probe.refresh(5)
         driver.gate.clear()
-        probe.ask()
-        assert not probe.wait_answer(0.05)
+        probe.refresh(0.05)
         assert probe.reading().state == "available"  # not late yet
         clock.now = LATE_MS + 2_000
         for _ in range(3):
-            probe.ask()
+            probe.refresh(60)  # does not wait: the open question is not asked again
         reading = probe.reading()
         assert reading.state == "unknown"
         assert reading.reason == "the driver has not answered for 5 s"
@@ -92,20 +89,19 @@ def test_a_hanging_driver_is_unknown_with_the_reason_and_asked_no_more() -> None
         assert device.memory_total_mib == 10
         assert driver.asked == 2
         driver.gate.set()
-        assert probe.wait_answer(5)
-        assert probe.reading().state == "available"
+        wait_until(lambda: probe.reading().state == "available", "the late answer")
 
 
 def test_an_undeclared_failure_is_a_reading() -> None:
     with probing() as (driver, _clock, probe):
+        probe.refresh(5)
         driver.fault = AttributeError("nvmlFoo")
-        probe.ask()
-        assert probe.wait_answer(5)
+        probe.refresh(5)
         assert probe.reading().state == "unknown"
         assert "AttributeError" in (probe.reading().reason or "")
+        assert [device.state for device in probe.reading().devices] == ["unknown"]
         driver.fault = None
-        probe.ask()
-        assert probe.wait_answer(5)
+        probe.refresh(5)
         assert probe.reading().state == "available"
 
 
@@ -115,7 +111,7 @@ def test_closing_abandons_a_real_driver_that_hangs() -> None:
     driver.gate.clear()
     probe = DeviceProbe(driver, clock)
     try:
-        probe.ask()
+        probe.refresh(0)
         wait_until(lambda: driver.asked, "the question")
         assert not probe.close(0.05)
         assert driver.closed == 0
