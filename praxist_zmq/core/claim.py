@@ -7,7 +7,7 @@ design 3 "plan and apply across runs".
 **Idempotence.** `RegisterRun`, `Reserve`, `Bind` and `Release` say what shall be, so sending one
 again gives the same answer. A copy that a broken connection delivers late, after the state moved
 on, must change nothing either: a request id that was granted to the same broker before is answered
-from the state as it is now (`_remember`).
+from the state as it is now (`claim_memory`).
 
 **When a row ends.**
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
@@ -21,12 +21,14 @@ from the state as it is now (`_remember`).
   granted anything; so nothing of that attempt has run, and nothing can without a new `Reserve`.
   The time is only courtesy to a broker that is being restarted.
 - The host booted since: nothing survived.
+
+**Whose it is.** A run belongs to the user whose broker registered it, by the kernel's word, for as
+long as it is registered or holds anything; nobody else may speak for it. A run of a ledger that
+names no user is the registry's own user's.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -41,7 +43,7 @@ from ..protocol.claims import (
     Denied,
     DeregisterRun,
     Granted,
-    HostView,
+    RaiseLimit,
     Registered,
     RegisterRun,
     RegistryOpened,
@@ -52,53 +54,26 @@ from ..protocol.claims import (
     RunRegistered,
     RunRow,
     ViewHost,
+    Want,
 )
-from ..protocol.process import ProcessIdentity
-from .claim_state import ClaimState, RowKey, Watch, fits
+from .claim_admit import refuse_reserve, refuse_run, refuse_user
+from .claim_commands import (
+    BrokersGone,
+    BrokerUnreachable,
+    ClaimCommand,
+    ProcessesProvedAbsent,
+    RegistryStarted,
+)
+from .claim_fair import Raises, Wants
+from .claim_memory import GrantedRequests
+from .claim_state import ClaimState, RowKey, Watch
+from .claim_view import Audience, HostViews
 from .decision import Decision, Send, Stamp, Undecodable
 
 ORPHAN_GRACE_MS = 5_000
 """How long an unbound row waits for the next broker of its run."""
-RUNS_MAX = 128
-ROWS_MAX = 4_096
-DEVICES_HELD_MAX = 8_192
-"""Bounds that keep a host view within one frame."""
 _NOBODY = ""
 """Stands for a change that no run asked for, so that all of them are told."""
-REQUESTS_REMEMBERED = 16_384
-"""Granted request ids kept; a late copy is older than this many requests only after minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimCommand:
-    """A request of a broker or viewer, with the kernel's word on who sent it."""
-
-    address: Any
-    request_id: str
-    request: Any
-    uid: int
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryStarted:
-    """The shell holds the lock and has replayed the ledger, in this boot."""
-
-    boot_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessesProvedAbsent:
-    """Shims that are proved gone; each names the identity that is gone, so none ends another."""
-
-    rows: tuple[Watch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BrokersGone:
-    """Brokers that are proved gone."""
-
-    brokers: tuple[Watch, ...]
 
 
 class ClaimMachine:
@@ -106,12 +81,15 @@ class ClaimMachine:
 
     def __init__(self, snapshot: ClaimSnapshot | None = None) -> None:
         self.state = ClaimState() if snapshot is None else ClaimState.restored(snapshot)
-        self._addresses: dict[str, Any] = {}
+        self._wants = Wants()
+        self._raises = Raises()
+        self._views = HostViews(self.state, self._wants)
+        self._recovered: dict[str, frozenset[str]] = {}
+        self._audience = Audience(self._views)
         self._absent: set[RowKey] = set()
         self._disowned: set[RowKey] = set()
         self._orphan_due_ms: dict[str, int] = {}
-        self._granted: OrderedDict[tuple[ProcessIdentity, str], None] = OrderedDict()
-        self._changed_runs: set[str] = set()
+        self._granted = GrantedRequests()
         self._orphans_may_exist = True
         self._recorded = 0
 
@@ -123,6 +101,8 @@ class ClaimMachine:
         match command:
             case ClaimCommand():
                 reply = self._answer(command, stamp, decision)
+                if isinstance(reply, Denied):
+                    reply = reply.model_copy(update={"view": self._views.of(command.uid)})
                 decision.outbox.append(
                     Send("broker", reply, address=command.address, request_id=command.request_id)
                 )
@@ -132,6 +112,7 @@ class ClaimMachine:
                     Send("broker", denied, address=command.address, request_id=command.request_id)
                 )
             case RegistryStarted():
+                self.state.own_uid = command.uid
                 self._open(command.boot_id, stamp, decision)
             case ProcessesProvedAbsent():
                 for watch in command.rows:
@@ -139,6 +120,9 @@ class ClaimMachine:
             case BrokersGone():
                 for watch in command.brokers:
                     self._broker_gone(watch, stamp, decision)
+            case BrokerUnreachable():
+                for key in self._audience.runs_at(command.address):
+                    self._want(key, None, stamp)
             case _:
                 raise TypeError(f"no rule for {type(command).__name__}")
         return decision
@@ -147,34 +131,36 @@ class ClaimMachine:
         """End holds that waited long enough; push the view once to whom others' rows changed."""
         decision = Decision()
         self._release_orphans(stamp, decision)
-        changed, self._changed_runs = self._changed_runs, set()
-        # A run knows what it asked for itself. Only what others did is news to it.
-        readers = [address for key, address in self._addresses.items() if changed - {key}]
-        if readers:
-            view = self.state.view()
-            decision.outbox.extend(Send("broker", view, address=address) for address in readers)
+        self._raises.expire(stamp.mono_ms)
+        for run_key in self._wants.expire(stamp.mono_ms):
+            self._audience.changed(run_key)
+        decision.outbox.extend(self._audience.pushes(self.state.owner_of))
         return decision
 
     def apply(self, event: Any, sequence: int) -> None:
         """Fold one event. Raises `ledger_damaged` for one that cannot follow the state."""
         self.state.apply(event, sequence)
+        self._views.changed()
         self._recorded += 1
         match event:
             case RunRegistered():
-                self._changed_runs.add(event.run.run_key)
+                self._audience.changed(event.run.run_key)
                 self._orphan_due_ms.pop(event.run.run_key, None)
             case RunDeregistered():
-                self._changed_runs.add(event.run_key)
-                self._addresses.pop(event.run_key, None)
+                self._audience.changed(event.run_key)
+                self._audience.leave(event.run_key)
+                self._recovered.pop(event.run_key, None)
+                self._wants.report(event.run_key, None, 0)
+                self._raises.forget(event.run_key)
                 self._orphans_may_exist = True
             case ClaimReserved():
-                self._changed_runs.add(event.row.run_key)
+                self._audience.changed(event.row.run_key)
             case ClaimBound():
-                self._changed_runs.add(event.run_key)
+                self._audience.changed(event.run_key)
             case ClaimReleased():
-                self._changed_runs.add(event.run_key)
+                self._audience.changed(event.run_key)
                 if event.reason != "released":
-                    self._changed_runs.add(_NOBODY)
+                    self._audience.changed(_NOBODY)
                 self._absent.discard((event.run_key, event.attempt))
                 self._disowned.discard((event.run_key, event.attempt))
 
@@ -184,8 +170,12 @@ class ClaimMachine:
         return self._recorded
 
     def wake_at_ms(self) -> int | None:
-        """When the next unbound row of an unregistered run may end."""
-        return min(self._orphan_due_ms.values(), default=None)
+        """When the next unbound row of an unregistered run may end, or a want is over."""
+        dues = [*self._orphan_due_ms.values()]
+        want_due_ms = self._wants.due_ms()
+        if want_due_ms is not None:
+            dues.append(want_due_ms)
+        return min(dues, default=None)
 
     # -- for the shell ---------------------------------------------------------------------
 
@@ -201,17 +191,19 @@ class ClaimMachine:
     # -- requests --------------------------------------------------------------------------
 
     def _answer(self, command: ClaimCommand, stamp: Stamp, decision: Decision) -> BaseModel:
-        request = command.request
+        request, uid = command.request, command.uid
         if isinstance(request, ViewHost):
-            return self.state.view()
-        if isinstance(request, RegisterRun):
+            return self._views.of(uid)
+        key = request.run.run_key if isinstance(request, RegisterRun) else request.run_key
+        refused = refuse_user(self.state, key, uid, command.forged)
+        if refused is None and isinstance(request, RegisterRun):
             return self._register(command, request, stamp, decision)
-        refused = self._refuse_sender(request)
+        refused = refused or self._refuse_sender(request)
         if refused is not None:
             return refused
-        self._addresses[request.run_key] = command.address
+        self._audience.at(request.run_key, command.address)
         broker = self.state.runs[request.run_key].broker
-        seen = (broker, command.request_id) in self._granted
+        seen = self._granted.has(broker, command.request_id)
         match request:
             case Reserve():
                 reply = self._reserve(request, seen, stamp, decision)
@@ -220,14 +212,17 @@ class ClaimMachine:
             case Release():
                 reply = self._release(request, seen, stamp, decision)
             case ReportLoad():
-                self.state.set_load(request.run_key, request.running, request.queued, request.limit)
+                self._report(request, stamp)
                 return self._grant()
+            case RaiseLimit():
+                not_now = self._raises.ask(request.run_key, request.interval_ms, stamp.mono_ms)
+                return _deny("not_now", not_now) if not_now else self._grant()
             case DeregisterRun():
                 reply = self._deregister(request, seen, stamp, decision)
             case _:
                 raise TypeError(f"no rule for {type(request).__name__}")
         if isinstance(reply, Granted):
-            self._remember(broker, command.request_id)
+            self._granted.add(broker, command.request_id)
         return reply
 
     def _refuse_sender(self, request: Any) -> Denied | None:
@@ -235,9 +230,9 @@ class ClaimMachine:
         run = self.state.runs.get(request.run_key)
         if run is None or request.epoch > run.epoch:
             told = "not registered" if run is None else f"registered with epoch {run.epoch}"
-            return self._deny("unknown_run", f"the run is {told}; register it first", attempt)
+            return _deny("unknown_run", f"the run is {told}; register it first", attempt)
         if request.epoch < run.epoch:
-            return self._deny(
+            return _deny(
                 "stale_epoch", f"epoch {request.epoch} is over; {run.epoch} serves the run", attempt
             )
         return None
@@ -245,24 +240,41 @@ class ClaimMachine:
     def _register(
         self, command: ClaimCommand, request: RegisterRun, stamp: Stamp, decision: Decision
     ) -> BaseModel:
-        run = request.run
+        run = request.run.model_copy(update={"uid": command.uid})
         old = self.state.runs.get(run.run_key)
         if old is not None and run.epoch < old.epoch:
-            return self._deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
-        if old is None and len(self.state.runs) >= RUNS_MAX:
-            return self._deny("busy", f"{RUNS_MAX} runs are registered; that is the limit")
-        if (run.broker, command.request_id) in self._granted:
+            return _deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
+        full = refuse_run(self.state, run) if old is None else None
+        if full is not None:
+            return full
+        if self._granted.has(run.broker, command.request_id):
             if old is None or old.broker != run.broker:
-                return self._deny("stale_epoch", "this registration was replaced since")
+                return _deny("stale_epoch", "this registration was replaced since")
         else:
             if old is None or not _same_registration(old, run):
                 self._emit(RunRegistered(at_ms=stamp.at_ms, run=run), decision)
             else:
-                self.state.set_load(run.run_key, run.running, run.queued, run.limit)
+                self._set_load(run.run_key, run.running, run.queued, run.limit)
+            self._recovered[run.run_key] = frozenset(request.attempts)
             self._disown(run.run_key, frozenset(request.attempts), stamp, decision)
-            self._remember(run.broker, command.request_id)
-        self._addresses[run.run_key] = command.address
-        return Registered(registry_epoch=self.state.epoch, view=self.state.view())
+            self._granted.add(run.broker, command.request_id)
+        self._audience.at(run.run_key, command.address)
+        return Registered(registry_epoch=self.state.epoch, view=self._views.of(command.uid))
+
+    def _report(self, request: ReportLoad, stamp: Stamp) -> None:
+        self._set_load(request.run_key, request.running, request.queued, request.limit)
+        self._want(request.run_key, request.want, stamp)
+
+    def _set_load(self, run_key: str, running: int, queued: int, limit: int) -> None:
+        before = self.state.limit()
+        self.state.set_load(run_key, running, queued, limit)
+        self._views.changed()
+        if self.state.limit() != before:
+            self._audience.changed(run_key)
+
+    def _want(self, run_key: str, want: Want | None, stamp: Stamp) -> None:
+        if self._wants.report(run_key, want, stamp.mono_ms):
+            self._audience.changed(run_key)
 
     def _disown(
         self, run_key: str, attempts: frozenset[str], stamp: Stamp, decision: Decision
@@ -285,24 +297,28 @@ class ClaimMachine:
         held = self.state.rows.get((request.run_key, attempt))
         if held is not None:
             if (request.run_key, attempt) in self._disowned:
-                return self._deny("conflict", f"an earlier {attempt} still runs", attempt)
+                return _deny("conflict", f"an earlier {attempt} still runs", attempt)
             if held.envelope == envelope:
                 return self._grant(attempt)
-            return self._deny("conflict", f"{attempt} holds another envelope", attempt)
+            return _deny("conflict", f"{attempt} holds another envelope", attempt)
         if seen:
-            return self._deny("conflict", "this request was granted and has ended since", attempt)
-        devices = envelope.device_uuids
-        if len(set(devices)) != len(devices):
-            return self._deny("malformed_request", "a device is named twice", attempt)
-        if (
-            len(self.state.rows) >= ROWS_MAX
-            or self.state.devices_held + len(devices) > DEVICES_HELD_MAX
-        ):
-            return self._deny("busy", f"the registry holds {len(self.state.rows)} rows", attempt)
-        for device in devices:
-            if not fits(self.state.on_device(device), envelope):
-                return self._deny("conflict", f"device {device} is held", attempt)
-        row = AllocationRow(run_key=request.run_key, attempt=attempt, envelope=envelope, bound=None)
+            return _deny("conflict", "this request was granted and has ended since", attempt)
+        refusal = refuse_reserve(
+            self.state,
+            self._wants,
+            request,
+            stamp.mono_ms,
+            again=not request.facts and attempt in self._recovered.get(request.run_key, ()),
+        )
+        if refusal is not None:
+            return refusal
+        row = AllocationRow(
+            run_key=request.run_key,
+            attempt=attempt,
+            envelope=envelope,
+            bound=None,
+            device_memory_mib=tuple(fact.memory_total_mib for fact in request.facts),
+        )
         self._emit(ClaimReserved(at_ms=stamp.at_ms, row=row), decision)
         return self._grant(attempt)
 
@@ -312,13 +328,13 @@ class ClaimMachine:
         attempt = request.attempt
         row = self.state.rows.get((request.run_key, attempt))
         if row is None:
-            return self._deny("conflict", f"{attempt} holds nothing; reserve first", attempt)
+            return _deny("conflict", f"{attempt} holds nothing; reserve first", attempt)
         if row.bound == request.shim:
             return self._grant(attempt)
         if row.bound is not None:
-            return self._deny("conflict", f"{attempt} is bound to another process", attempt)
+            return _deny("conflict", f"{attempt} is bound to another process", attempt)
         if seen:
-            return self._deny("conflict", "this request was granted and has ended since", attempt)
+            return _deny("conflict", "this request was granted and has ended since", attempt)
         self._emit(
             ClaimBound(
                 at_ms=stamp.at_ms, run_key=request.run_key, attempt=attempt, shim=request.shim
@@ -407,17 +423,12 @@ class ClaimMachine:
         self.apply(event, 0)
         decision.events.append(event)
 
-    def _remember(self, broker: ProcessIdentity, request_id: str) -> None:
-        self._granted[broker, request_id] = None
-        if len(self._granted) > REQUESTS_REMEMBERED:
-            self._granted.popitem(last=False)
-
     def _grant(self, attempt: str | None = None) -> Granted:
         return Granted(attempt=attempt, view_version=self.state.version)
 
-    def _deny(self, code: str, detail: str, attempt: str | None = None) -> Denied:
-        view: HostView = self.state.view()
-        return Denied(attempt=attempt, code=code, detail=detail, view=view)
+
+def _deny(code: str, detail: str, attempt: str | None = None) -> Denied:
+    return Denied(attempt=attempt, code=code, detail=detail)
 
 
 def _same_registration(old: RunRow, new: RunRow) -> bool:

@@ -7,6 +7,7 @@ The state check also runs after every recovery.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..protocol.claims import (
     RunRegistered,
     RunRow,
 )
+from .claim_fit import DeviceLoad, devices_of
 from .claim_state import ClaimState, RowKey, Watch
 
 
@@ -32,17 +34,25 @@ def state_violations(state: ClaimState) -> list[str]:
         if len(set(row.envelope.device_uuids)) != len(row.envelope.device_uuids):
             found.append(f"{row.attempt} names a device twice")
     found += _holders_violations(state.rows.values())
-    by_device: dict[str, set[RowKey]] = {}
+    loads: dict[str, DeviceLoad] = {}
     by_run: dict[str, set[str]] = {}
     watches = {Watch(key, None, run.broker) for key, run in state.runs.items()}
-    for key, row in state.rows.items():
+    for row in state.rows.values():
         by_run.setdefault(row.run_key, set()).add(row.attempt)
-        for device in row.envelope.device_uuids:
-            by_device.setdefault(device, set()).add(key)
+        for device, size_mib in devices_of(row):
+            loads.setdefault(device, DeviceLoad()).add(row.envelope, size_mib)
         if row.bound is not None:
             watches.add(Watch(row.run_key, row.attempt, row.bound))
-    if by_device != {device: set(keys) for device, keys in state.by_device.items()}:
-        found.append("the index by device differs from the rows")
+    if loads != state.loads:
+        found.append("the sums by device differ from the rows")
+    holding = {
+        run: sum(bool(state.rows[run, a].envelope.device_uuids) for a in by_run[run])
+        for run in by_run
+    }
+    if state.with_devices != {run: rows for run, rows in holding.items() if rows}:
+        found.append("the counts of rows with devices differ from the rows")
+    if set(state.owners) - set(state.runs) - set(by_run):
+        found.append("a run that is gone still has an owner")
     if by_run != {run: set(attempts) for run, attempts in state.by_run.items()}:
         found.append("the index by run differs from the rows")
     if watches != set(state.watches):
@@ -63,6 +73,28 @@ def _holders_violations(rows: Iterable[AllocationRow]) -> list[str]:
         if alone and len(on_it) > 1:
             names = ", ".join(sorted(f"{row.run_key[:8]}/{row.attempt}" for row in on_it))
             found.append(f"device {device} is held exclusively and shared: {names}")
+        if not alone:
+            found += _sums_violations(device, on_it)
+    return found
+
+
+def _sums_violations(device: str, on_it: list[AllocationRow]) -> list[str]:
+    """Each demand is known here. A single row is its own run's matter: only it knows the size."""
+    if len(on_it) < 2:
+        return []
+    found = []
+    busy = math.fsum(row.envelope.utilization_pct or 0.0 for row in on_it)
+    if busy > 100.000002:
+        found.append(f"device {device} is promised to {busy:g} %")
+    sizes = [
+        size
+        for row in on_it
+        for uuid, size in zip(row.envelope.device_uuids, row.device_memory_mib, strict=False)
+        if uuid == device and size is not None
+    ]
+    memory = sum(row.envelope.memory_mib or 0 for row in on_it)
+    if sizes and memory > 0.95 * min(sizes):
+        found.append(f"device {device} of {min(sizes)} MiB is promised with {memory} MiB")
     return found
 
 

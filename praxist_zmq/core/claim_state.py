@@ -1,16 +1,14 @@
 """The claim registry's state: what every run holds on this host, as the fold of its ledger.
 
-It decides nothing but whether an envelope fits on a device (`fits`); `core.claim` decides the
-rest. State is changed only by `ClaimState.apply`, live and in replay, so a restart is a replay.
-Counts told by `ReportLoad` are the one exception: they are for display and are not durable.
-Rows are indexed by device and by run: no question costs more when other devices hold more rows.
+It decides nothing; `core.claim` does. State is changed only by `ClaimState.apply`, live and in
+replay, so a restart is a replay. Counts told by `ReportLoad` are the one exception: they are not
+durable. Rows are summed up by device and indexed by run: no question costs more with more rows.
 
 Source of the rules: design 2 (promises 5, 6), design 3 "claim registry".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,14 +19,13 @@ from ..protocol.claims import (
     ClaimReleased,
     ClaimReserved,
     ClaimSnapshot,
-    Envelope,
-    HostView,
     RegistryOpened,
     RunDeregistered,
     RunRegistered,
     RunRow,
 )
 from ..protocol.process import ProcessIdentity
+from .claim_fit import DeviceLoad, devices_of
 
 RowKey = tuple[str, str]
 """(run key, attempt): the name of an allocation row."""
@@ -46,24 +43,6 @@ class Watch:
     identity: ProcessIdentity
 
 
-def is_exclusive(envelope: Envelope) -> bool:
-    """Whether nobody else may share the devices. Unknown demand is exclusive."""
-    return envelope.exclusive or envelope.memory_mib is None or envelope.utilization_pct is None
-
-
-def fits(rows_on_device: Iterable[AllocationRow], envelope: Envelope) -> bool:
-    """Whether `envelope` may join the rows of one device.
-
-    An exclusive one needs a device with no row; no one joins an exclusive row. The seam for sums
-    of declared memory and utilisation against the device's size: the registry has no device
-    totals yet.
-    """
-    rows = list(rows_on_device)
-    if is_exclusive(envelope):
-        return not rows
-    return not any(is_exclusive(row.envelope) for row in rows)
-
-
 @dataclass(slots=True)
 class ClaimState:
     """Run rows, allocation rows, view version and epoch."""
@@ -73,31 +52,48 @@ class ClaimState:
     boot_id: str = ""
     runs: dict[str, RunRow] = field(default_factory=dict)
     rows: dict[RowKey, AllocationRow] = field(default_factory=dict)
-    by_device: dict[str, dict[RowKey, None]] = field(default_factory=dict)
+    loads: dict[str, DeviceLoad] = field(default_factory=dict)
     by_run: dict[str, dict[str, None]] = field(default_factory=dict)
+    with_devices: dict[str, int] = field(default_factory=dict)
+    """How many rows of a run hold devices."""
+    owners: dict[str, int] = field(default_factory=dict)
+    """Whose each run is, for as long as it is registered or holds anything."""
+    own_uid: int | None = None
+    """The registry's own user, once started; a run without an owner is theirs."""
     watches: dict[Watch, ProcessIdentity] = field(default_factory=dict)
     devices_held: int = 0
-    _view: HostView | None = None
 
     # -- reading ---------------------------------------------------------------------------
-
-    def on_device(self, device: str) -> list[AllocationRow]:
-        """The rows that hold `device`."""
-        return [self.rows[key] for key in self.by_device.get(device, ())]
 
     def of_run(self, run_key: str) -> list[AllocationRow]:
         """The rows of one run."""
         return [self.rows[run_key, attempt] for attempt in self.by_run.get(run_key, ())]
 
-    def view(self) -> HostView:
-        """Everything, at this version; built once a version."""
-        if self._view is None:
-            self._view = HostView(
-                version=self.version,
-                runs=tuple(self.runs.values()),
-                allocations=tuple(self.rows.values()),
-            )
-        return self._view
+    def limit(self) -> int:
+        """Allocations that the host takes: the largest limit that a registered run published."""
+        return max((run.limit for run in self.runs.values()), default=0)
+
+    def owner_of(self, run_key: str) -> int | None:
+        """Whose a run is; None when it is not known here, or its owner is not."""
+        known = run_key in self.runs or run_key in self.by_run
+        return self.owners.get(run_key, self.own_uid if known else None)
+
+    def is_guest(self, uid: int | None) -> bool:
+        """Whether this is another user than the registry's own."""
+        return self.own_uid is not None and uid != self.own_uid
+
+    def held(self, run_key: str, devices_only: bool) -> int:
+        """How many rows a run holds; `devices_only`: that hold devices."""
+        if devices_only:
+            return self.with_devices.get(run_key, 0)
+        return len(self.by_run.get(run_key, ()))
+
+    def held_by_user(self, uid: int) -> tuple[int, int]:
+        """(rows, devices in them) of all runs of one user."""
+        rows = [
+            row for key in self.by_run if self.owners.get(key) == uid for row in self.of_run(key)
+        ]
+        return len(rows), sum(len(row.envelope.device_uuids) for row in rows)
 
     def snapshot(self) -> ClaimSnapshot:
         """The whole state, to be written to disk."""
@@ -107,6 +103,7 @@ class ClaimState:
             boot_id=self.boot_id,
             runs=tuple(self.runs.values()),
             allocations=tuple(self.rows.values()),
+            owners=dict(self.owners),
         )
 
     @classmethod
@@ -117,20 +114,19 @@ class ClaimState:
             state._put_run(run)
         for row in snapshot.allocations:
             state._put_row(row, "the snapshot")
+        state.owners.update(snapshot.owners)
         return state
 
     # -- changing --------------------------------------------------------------------------
 
     def set_load(self, run_key: str, running: int, queued: int, limit: int) -> None:
-        """Counts for display; neither durable nor a change of version."""
+        """What a run reports; neither durable nor a change of version."""
         self.runs[run_key] = self.runs[run_key].model_copy(
             update={"running": running, "queued": queued, "limit": limit}
         )
-        self._view = None
 
     def apply(self, event: Any, sequence: int) -> None:
         """Change the state by one event. Raises `ledger_damaged` for one that cannot follow."""
-        self._view = None
         where = f"record {sequence}"
         match event:
             case RegistryOpened():
@@ -155,6 +151,8 @@ class ClaimState:
         if old is not None:
             self.watches.pop(Watch(run.run_key, None, old.broker), None)
         self.runs[run.run_key] = run
+        if run.uid is not None:
+            self.owners[run.run_key] = run.uid
         self.watches[Watch(run.run_key, None, run.broker)] = run.broker
 
     def _drop_run(self, run_key: str, where: str) -> None:
@@ -162,6 +160,11 @@ class ClaimState:
         if old is None:
             raise PraxistError("ledger_damaged", f"{where} ends a run that is not registered")
         self.watches.pop(Watch(run_key, None, old.broker), None)
+        self._forget_owner(run_key)
+
+    def _forget_owner(self, run_key: str) -> None:
+        if run_key not in self.runs and run_key not in self.by_run:
+            self.owners.pop(run_key, None)
 
     def _put_row(self, row: AllocationRow, where: str) -> None:
         key = (row.run_key, row.attempt)
@@ -169,8 +172,10 @@ class ClaimState:
             raise PraxistError("ledger_damaged", f"{where} reserves {row.attempt} twice")
         self.rows[key] = row
         self.by_run.setdefault(row.run_key, {})[row.attempt] = None
-        for device in row.envelope.device_uuids:
-            self.by_device.setdefault(device, {})[key] = None
+        for device, size_mib in devices_of(row):
+            self.loads.setdefault(device, DeviceLoad()).add(row.envelope, size_mib)
+        if row.envelope.device_uuids:
+            self.with_devices[row.run_key] = self.with_devices.get(row.run_key, 0) + 1
         self.devices_held += len(row.envelope.device_uuids)
         if row.bound is not None:
             self.watches[Watch(row.run_key, row.attempt, row.bound)] = row.bound
@@ -190,11 +195,16 @@ class ClaimState:
         del attempts[row.attempt]
         if not attempts:
             del self.by_run[row.run_key]
-        for device in row.envelope.device_uuids:
-            holders = self.by_device[device]
-            del holders[key]
-            if not holders:
-                del self.by_device[device]
+        for device, size_mib in devices_of(row):
+            load = self.loads[device]
+            load.add(row.envelope, size_mib, -1)
+            if not load.rows:
+                del self.loads[device]
+        if row.envelope.device_uuids:
+            self.with_devices[row.run_key] -= 1
+            if not self.with_devices[row.run_key]:
+                del self.with_devices[row.run_key]
         self.devices_held -= len(row.envelope.device_uuids)
         if row.bound is not None:
             self.watches.pop(Watch(row.run_key, row.attempt, row.bound), None)
+        self._forget_owner(row.run_key)

@@ -293,4 +293,7 @@ class ClaimSnapshot(Frozen):
     boot_id: str = Field(default="", max_length=64, description="Boot of the last opening")
     runs: tuple[RunRow, ...] = Field(description="Runs")
     allocations: tuple[AllocationRow, ...] = Field(description="Allocations")
+    owners: dict[RunKey, int] = Field(
+        default_factory=dict, description="User id of each run that is registered or holds anything"
+    )
     extra: dict[str, Any] = Field(default_factory=dict, description="Reserved")

@@ -20,13 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.claim import (
-    BrokersGone,
-    ClaimCommand,
-    ClaimMachine,
-    ProcessesProvedAbsent,
-    RegistryStarted,
-)
+from ..core.claim import ClaimMachine
+from ..core.claim_commands import BrokersGone, ClaimCommand, ProcessesProvedAbsent, RegistryStarted
 from ..core.claim_invariants import state_violations
 from ..core.claim_state import Watch
 from ..core.decision import Send, Stamp, Undecodable

@@ -15,16 +15,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from praxist_zmq.core.claim import (
-    ORPHAN_GRACE_MS,
+from praxist_zmq.core.claim import ORPHAN_GRACE_MS, ClaimMachine
+from praxist_zmq.core.claim_commands import (
     BrokersGone,
     ClaimCommand,
-    ClaimMachine,
     ProcessesProvedAbsent,
     RegistryStarted,
 )
+from praxist_zmq.core.claim_fit import is_exclusive
 from praxist_zmq.core.claim_invariants import history_violations, state_violations
-from praxist_zmq.core.claim_state import Watch, is_exclusive
+from praxist_zmq.core.claim_state import Watch
 from praxist_zmq.protocol.claims import (
     Bind,
     ClaimReleased,

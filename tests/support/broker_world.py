@@ -13,7 +13,8 @@ from typing import Any
 
 from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.broker import Broker
-from praxist_zmq.core.claim import ClaimCommand, ClaimMachine, RegistryStarted
+from praxist_zmq.core.claim import ClaimMachine
+from praxist_zmq.core.claim_commands import ClaimCommand, RegistryStarted
 from praxist_zmq.core.commands import (
     ClientRequest,
     LauncherSaid,

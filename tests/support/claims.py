@@ -6,9 +6,9 @@ import hashlib
 import itertools
 from typing import Any
 
-from praxist_zmq.core.claim import ClaimCommand
+from praxist_zmq.core.claim_commands import ClaimCommand
 from praxist_zmq.core.decision import Stamp
-from praxist_zmq.protocol.claims import Envelope, Reserve, RunRow
+from praxist_zmq.protocol.claims import DeviceFacts, Envelope, Reserve, RunRow
 from praxist_zmq.protocol.process import ProcessIdentity
 
 BOOT = "11111111-1111-4111-8111-111111111111"
@@ -25,7 +25,9 @@ def process(pid: int, boot: str = BOOT, ticks: int = 1000) -> ProcessIdentity:
     return ProcessIdentity(boot_id=boot, pid_namespace=4026531836, pid=pid, start_ticks=ticks)
 
 
-def run_row(name: str, epoch: int = 1, broker: ProcessIdentity | None = None) -> RunRow:
+def run_row(
+    name: str, epoch: int = 1, broker: ProcessIdentity | None = None, limit: int = 8
+) -> RunRow:
     """A run's row."""
     return RunRow(
         run_key=run_key(name),
@@ -36,7 +38,7 @@ def run_row(name: str, epoch: int = 1, broker: ProcessIdentity | None = None) ->
         epoch=epoch,
         running=0,
         queued=0,
-        limit=8,
+        limit=limit,
     )
 
 
@@ -52,15 +54,47 @@ def shared(*devices: str, memory_mib: int | None = 1024) -> Envelope:
     )
 
 
-def reserve(name: str, attempt: str, envelope: Envelope, epoch: int = 1) -> Reserve:
-    """A plan to commit."""
-    return Reserve(run_key=run_key(name), epoch=epoch, attempt=attempt, envelope=envelope)
+def facts(
+    *devices: str,
+    memory_mib: int | None = 81_920,
+    foreign_mib: int | None = 0,
+    foreign_pct: float | None = 0.0,
+) -> tuple[DeviceFacts, ...]:
+    """What a run saw of these devices; by default nobody else is on them."""
+    return tuple(
+        DeviceFacts(
+            uuid=device,
+            memory_total_mib=memory_mib,
+            foreign_memory_mib=foreign_mib,
+            foreign_utilization_pct=foreign_pct,
+        )
+        for device in devices
+    )
 
 
-def command(request: Any, request_id: str | None = None, address: Any = b"a") -> ClaimCommand:
+def reserve(
+    name: str,
+    attempt: str,
+    envelope: Envelope,
+    epoch: int = 1,
+    seen: tuple[DeviceFacts, ...] | None = None,
+) -> Reserve:
+    """A plan to commit; `seen` are its facts, by default those of idle devices."""
+    return Reserve(
+        run_key=run_key(name),
+        epoch=epoch,
+        attempt=attempt,
+        envelope=envelope,
+        facts=facts(*envelope.device_uuids) if seen is None else seen,
+    )
+
+
+def command(
+    request: Any, request_id: str | None = None, address: Any = b"a", uid: int = 1000
+) -> ClaimCommand:
     """A request as the shell hands it on; each has a fresh request id unless one is given."""
     chosen = request_id or f"request-{next(_request_numbers)}"
-    return ClaimCommand(address=address, request_id=chosen, request=request, uid=1000, pid=4242)
+    return ClaimCommand(address=address, request_id=chosen, request=request, uid=uid, pid=4242)
 
 
 def stamp(mono_ms: int = 0) -> Stamp:

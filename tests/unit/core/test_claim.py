@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
-from praxist_zmq.core.claim import (
-    ORPHAN_GRACE_MS,
-    ROWS_MAX,
-    RUNS_MAX,
-    BrokersGone,
-    ClaimMachine,
-    ProcessesProvedAbsent,
-    RegistryStarted,
-)
+from praxist_zmq.core.claim import ORPHAN_GRACE_MS, ClaimMachine
+from praxist_zmq.core.claim_admit import ROWS_MAX, RUNS_MAX
+from praxist_zmq.core.claim_commands import BrokersGone, ProcessesProvedAbsent, RegistryStarted
 from praxist_zmq.core.claim_invariants import history_violations, state_violations
 from praxist_zmq.core.claim_state import Watch
 from praxist_zmq.core.decision import Undecodable
@@ -335,10 +329,10 @@ def test_a_viewer_needs_no_run_and_sees_the_load(desk: Desk) -> None:
 def test_limits_are_told_as_busy() -> None:
     desk = Desk()
     for number in range(RUNS_MAX):
-        desk.register(f"r{number}")
+        desk.ask(RegisterRun(run=run_row(f"r{number}", limit=ROWS_MAX + 1), attempts=()))
     assert desk.register("one-more").code == "busy"
     for number in range(1, ROWS_MAX + 1):
-        desk.ask(reserve("r0", f"j-{number}.1", exclusive()))
+        assert isinstance(desk.ask(reserve("r0", f"j-{number}.1", exclusive())), Granted)
     assert desk.ask(reserve("r0", "j-999999.1", exclusive())).code == "busy"
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from praxist_zmq.core.admission import SILENCE_MAX_MS
-from praxist_zmq.core.claim import ProcessesProvedAbsent
+from praxist_zmq.core.claim_commands import ProcessesProvedAbsent
 from praxist_zmq.core.claim_state import Watch
 from praxist_zmq.core.commands import RegistryConnected, RegistrySaid
 from praxist_zmq.core.decision import Stamp

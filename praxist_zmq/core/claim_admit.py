@@ -1,0 +1,98 @@
+"""Whether the registry commits a plan: bounds of its tables, the host limit, fit, fairness.
+
+Each check is a refusal with a code and a reason in words, the first that holds. A claim again of
+what runs already is held only to what protects others (bounds, exclusivity, declared sums): the
+host limit and fairness are about what starts. It changes nothing. Source of the rules: design 2
+(promise 5), design 3 "plan and apply across runs", design 5.
+"""
+
+from __future__ import annotations
+
+from ..protocol.claims import Denied, Reserve, RunRow
+from .claim_fair import Wants
+from .claim_fit import DeviceLoad, misfit
+from .claim_state import ClaimState
+
+RUNS_MAX = 128
+ROWS_MAX = 4_096
+DEVICES_HELD_MAX = 8_192
+"""Bounds that keep a host view within one frame."""
+USER_SHARE = 2
+"""A user other than the registry's own has 1/2 of each bound, so that none takes it all."""
+
+
+def _deny(code: str, detail: str, attempt: str | None = None) -> Denied:
+    return Denied(attempt=attempt, code=code, detail=detail)
+
+
+def refuse_reserve(
+    state: ClaimState, wants: Wants, request: Reserve, now_ms: int, *, again: bool
+) -> Denied | None:
+    """Why the plan is not committed, or None.
+
+    `again`: a claim of what runs already, without facts.
+    """
+    envelope, facts, attempt = request.envelope, request.facts, request.attempt
+    devices = envelope.device_uuids
+    if len(set(devices)) != len(devices):
+        return _deny("malformed_request", "a device is named twice", attempt)
+    if facts and tuple(fact.uuid for fact in facts) != devices:
+        return _deny(
+            "malformed_request", "the facts are not of the envelope's devices, in order", attempt
+        )
+    full = _full(state, request)
+    if full is not None:
+        return full
+    if not again and len(state.rows) >= state.limit():
+        return _deny(
+            "host_limit",
+            f"{len(state.rows)} allocations on this host; its limit, the largest of a run, is "
+            f"{state.limit()}",
+            attempt,
+        )
+    known = dict(zip(devices, facts, strict=True)) if facts else {}
+    for device in devices:
+        load = state.loads.get(device, DeviceLoad())
+        short = misfit(device, load, envelope, known.get(device), again=again)
+        if short is not None:
+            return _deny("conflict", short, attempt)
+    if not again:
+        unfair = wants.against(state, request.run_key, now_ms).unfair(state, envelope, facts)
+        if unfair is not None:
+            return _deny("fair_share", unfair, attempt)
+    return None
+
+
+def _full(state: ClaimState, request: Reserve) -> Denied | None:
+    devices, attempt = len(request.envelope.device_uuids), request.attempt
+    if len(state.rows) >= ROWS_MAX or state.devices_held + devices > DEVICES_HELD_MAX:
+        return _deny("busy", f"the registry holds {len(state.rows)} rows", attempt)
+    owner = state.owner_of(request.run_key)
+    if owner is None or not state.is_guest(owner):
+        return None
+    rows, held = state.held_by_user(owner)
+    if rows >= ROWS_MAX // USER_SHARE or held + devices > DEVICES_HELD_MAX // USER_SHARE:
+        return _deny("busy", f"{rows} rows are this user's; that is its limit", attempt)
+    return None
+
+
+def refuse_run(state: ClaimState, run: RunRow) -> Denied | None:
+    """Why a run that is not registered cannot be, or None."""
+    if len(state.runs) >= RUNS_MAX:
+        return _deny("busy", f"{RUNS_MAX} runs are registered; that is the limit")
+    if state.is_guest(run.uid):
+        theirs = sum(other.uid == run.uid for other in state.runs.values())
+        if theirs >= RUNS_MAX // USER_SHARE:
+            return _deny("busy", f"{theirs} runs are this user's; that is the limit of one user")
+    return None
+
+
+def refuse_user(state: ClaimState, run_key: str, uid: int, forged: str | None) -> Denied | None:
+    """Why this user may not speak for that run, or None.
+
+    `forged`: what was proved to be false of the processes that the request names.
+    """
+    owner = state.owner_of(run_key)
+    if owner is not None and owner != uid:
+        return _deny("not_yours", "the run belongs to another user")
+    return _deny("not_yours", forged) if forged is not None else None

@@ -1,0 +1,30 @@
+"""Which requests were granted: a late copy of one must change nothing.
+
+Source: design 3 (every request is safe to repeat).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from ..protocol.process import ProcessIdentity
+
+REQUESTS_REMEMBERED = 16_384
+"""Granted request ids kept; a late copy is older than this many requests only after minutes."""
+
+
+class GrantedRequests:
+    """Request ids by broker; those of another broker are other requests."""
+
+    def __init__(self) -> None:
+        self._granted: OrderedDict[tuple[ProcessIdentity, str], None] = OrderedDict()
+
+    def has(self, broker: ProcessIdentity, request_id: str) -> bool:
+        """Whether it was granted, as far as is remembered."""
+        return (broker, request_id) in self._granted
+
+    def add(self, broker: ProcessIdentity, request_id: str) -> None:
+        """It is granted."""
+        self._granted[broker, request_id] = None
+        if len(self._granted) > REQUESTS_REMEMBERED:
+            self._granted.popitem(last=False)
