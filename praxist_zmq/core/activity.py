@@ -124,8 +124,7 @@ def _binding(turn: Turn, attempt: Attempt, holding: Holding) -> tuple[BindingSta
         on_its_own = True
     if on_its_own:
         return "verified", ""
-    launched = attempt.launched_at_ms
-    if launched is not None and turn.stamp.at_ms - launched > UNOBSERVED_AFTER_MS:
+    if turn.stamp.at_ms - attempt.allocated_at_ms > UNOBSERVED_AFTER_MS:
         return "unobserved", "the driver shows no process of it on any device"
     return None
 

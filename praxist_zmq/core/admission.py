@@ -131,7 +131,7 @@ def _limit_words(state: BrokerState, used: int) -> str:
 
 def _host_gate(told: _Told, state: BrokerState, soft: SoftState) -> None:
     view = soft.host_view
-    if view is None or not view.limit:
+    if view is None or not view.limit or (len(view.runs) < 2 and not soft.others_hold):
         return
     ours = occupied(state, soft)
     used = soft.others_hold + ours

@@ -40,7 +40,7 @@ from .commands import (
 )
 from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
-from .plan import denial_due_ms, plan, set_aside_without_credentials
+from .plan import denial_due_ms, plan, sample_due_ms, set_aside_without_credentials
 from .pressure import note_sample
 from .soft import SoftState
 from .state import BrokerState, Job
@@ -215,6 +215,7 @@ class Broker:
         due = [
             registry_side.load_due_ms(self.state, soft),
             denial_due_ms(soft),
+            sample_due_ms(soft),
             attempts.stuck_due_ms(soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,

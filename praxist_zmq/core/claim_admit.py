@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..protocol.claims import Denied, Reserve, RunRow
 from .claim_fair import Wants
-from .claim_fit import DeviceLoad, misfit
+from .claim_fit import DeviceSums, misfit
 from .claim_state import ClaimState
 
 RUNS_MAX = 128
@@ -52,7 +52,7 @@ def refuse_reserve(
         )
     known = dict(zip(devices, facts, strict=True)) if facts else {}
     for device in devices:
-        load = state.loads.get(device, DeviceLoad())
+        load = state.loads.get(device, DeviceSums())
         short = misfit(device, load, envelope, known.get(device), again=again)
         if short is not None:
             return _deny("conflict", short, attempt)

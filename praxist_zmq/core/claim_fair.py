@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..protocol.claims import DeviceFacts, Envelope, RunWant, Want
-from .claim_fit import DeviceLoad, misfit
+from .claim_fit import DeviceSums, misfit
 from .claim_state import ClaimState
 
 WANT_MS = 6_000
@@ -102,7 +102,7 @@ class Waiting:
             for device in set(wanted.device_uuids) & set(envelope.device_uuids):
                 fact = told.get(device)
                 size = fact.memory_total_mib if fact is not None else None
-                load = state.loads.get(device, DeviceLoad()).beside(envelope, size)
+                load = state.loads.get(device, DeviceSums()).beside(envelope, size)
                 if misfit(device, load, wanted, fact, again=False) is not None:
                     return (
                         f"{_name(state, key)} waits for device {device} and holds "

@@ -29,7 +29,7 @@ def _units(pct: float) -> int:
 
 
 @dataclass(slots=True)
-class DeviceLoad:
+class DeviceSums:
     """The sum of all allocations on one device."""
 
     rows: int = 0
@@ -52,9 +52,9 @@ class DeviceLoad:
             else:
                 del self.sizes[size_mib]
 
-    def beside(self, envelope: Envelope, size_mib: int | None) -> DeviceLoad:
+    def beside(self, envelope: Envelope, size_mib: int | None) -> DeviceSums:
         """The load as it would be with one more allocation."""
-        load = DeviceLoad(
+        load = DeviceSums(
             self.rows,
             self.exclusive_rows,
             self.memory_mib,
@@ -77,7 +77,7 @@ def devices_of(row: AllocationRow) -> Iterator[tuple[str, int | None]]:
 
 
 def misfit(
-    device: str, load: DeviceLoad, envelope: Envelope, facts: DeviceFacts | None, *, again: bool
+    device: str, load: DeviceSums, envelope: Envelope, facts: DeviceFacts | None, *, again: bool
 ) -> str | None:
     """In words, why `envelope` cannot join `load`; None when it can.
 

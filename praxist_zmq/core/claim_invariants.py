@@ -21,7 +21,7 @@ from ..protocol.claims import (
     RunRegistered,
     RunRow,
 )
-from .claim_fit import DeviceLoad, devices_of
+from .claim_fit import DeviceSums, devices_of
 from .claim_state import ClaimState, RowKey, Watch
 
 
@@ -34,13 +34,13 @@ def state_violations(state: ClaimState) -> list[str]:
         if len(set(row.envelope.device_uuids)) != len(row.envelope.device_uuids):
             found.append(f"{row.attempt} names a device twice")
     found += _holders_violations(state.rows.values())
-    loads: dict[str, DeviceLoad] = {}
+    loads: dict[str, DeviceSums] = {}
     by_run: dict[str, set[str]] = {}
     watches = {Watch(key, None, run.broker) for key, run in state.runs.items()}
     for row in state.rows.values():
         by_run.setdefault(row.run_key, set()).add(row.attempt)
         for device, size_mib in devices_of(row):
-            loads.setdefault(device, DeviceLoad()).add(row.envelope, size_mib)
+            loads.setdefault(device, DeviceSums()).add(row.envelope, size_mib)
         if row.bound is not None:
             watches.add(Watch(row.run_key, row.attempt, row.bound))
     if loads != state.loads:

@@ -25,7 +25,7 @@ from ..protocol.claims import (
     RunRow,
 )
 from ..protocol.process import ProcessIdentity
-from .claim_fit import DeviceLoad, devices_of
+from .claim_fit import DeviceSums, devices_of
 
 RowKey = tuple[str, str]
 """(run key, attempt): the name of an allocation row."""
@@ -52,7 +52,7 @@ class ClaimState:
     boot_id: str = ""
     runs: dict[str, RunRow] = field(default_factory=dict)
     rows: dict[RowKey, AllocationRow] = field(default_factory=dict)
-    loads: dict[str, DeviceLoad] = field(default_factory=dict)
+    loads: dict[str, DeviceSums] = field(default_factory=dict)
     by_run: dict[str, dict[str, None]] = field(default_factory=dict)
     with_devices: dict[str, int] = field(default_factory=dict)
     """How many rows of a run hold devices."""
@@ -173,7 +173,7 @@ class ClaimState:
         self.rows[key] = row
         self.by_run.setdefault(row.run_key, {})[row.attempt] = None
         for device, size_mib in devices_of(row):
-            self.loads.setdefault(device, DeviceLoad()).add(row.envelope, size_mib)
+            self.loads.setdefault(device, DeviceSums()).add(row.envelope, size_mib)
         if row.envelope.device_uuids:
             self.with_devices[row.run_key] = self.with_devices.get(row.run_key, 0) + 1
         self.devices_held += len(row.envelope.device_uuids)

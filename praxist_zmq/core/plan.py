@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
+from ..protocol.orders import SampleNow
 from .admission import Gates, peer_blocker, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
@@ -30,6 +31,8 @@ OF_DEVICES = frozenset(
     }
 )  # fmt: skip
 """A job with no other blockers than these waits only for devices."""
+FOR_A_SAMPLE = frozenset({"probe_unknown", "pressure_cpu", "pressure_memory", "pressure_io"})
+SAMPLE_PAUSE_MS = 100
 
 Chosen = tuple[Job, Envelope, tuple[DeviceFacts, ...]]
 """What may start, where, and the facts that this rests on."""
@@ -39,6 +42,7 @@ def plan(turn: Turn) -> None:
     """Reserve for every waiting job that passes all gates, in queue order."""
     soft, state = turn.soft, turn.state
     _let_back(turn)
+    soft.sample_wanted = False
     if not soft.queue or run_gates(state, soft).blockers:
         return
     _keep_places(turn)
@@ -49,6 +53,24 @@ def plan(turn: Turn) -> None:
             break
         _ask(turn, *chosen)
     _reserve_for_oldest(turn, blocked)
+    _want_sample(turn, blocked)
+
+
+def _want_sample(turn: Turn, blocked: dict[Lane, Gates]) -> None:
+    """Ask for a look at the host when what waits may wait only for that: devices that something
+    has just left, or attempts that have begun since the last one."""
+    soft = turn.soft
+    soft.sample_wanted = bool(soft.fleet.released_at_ms or soft.begun_ms) and any(
+        blocker.code in FOR_A_SAMPLE for gates in blocked.values() for blocker in gates.blockers
+    )
+    if soft.sample_wanted and soft.now_ms >= soft.sample_asked_at_ms + SAMPLE_PAUSE_MS:
+        soft.sample_asked_at_ms = soft.now_ms
+        turn.send("sampler", SampleNow())
+
+
+def sample_due_ms(soft: SoftState) -> int | None:
+    """When a look at the host is to be asked for again."""
+    return soft.sample_asked_at_ms + SAMPLE_PAUSE_MS if soft.sample_wanted else None
 
 
 def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...]) -> None:

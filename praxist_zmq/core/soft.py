@@ -128,6 +128,9 @@ class SoftState:
     sample: HostSampled | None = None
     begun_ms: dict[str, int] = field(default_factory=dict)
     """Attempts and plans that the newest sample cannot show yet: CLOCK_BOOTTIME of their start."""
+    sample_wanted: bool = False
+    """Whether something waits that a look at the host may let start."""
+    sample_asked_at_ms: int = -1_000_000
     limit_sample_ms: int = -1
     """The sample that last moved the limit, or was offered for it."""
     limit_due_ms: int | None = None

@@ -151,7 +151,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert job.state in TERMINAL_STATES or job.job in waiting or impossible, job
         assert not world.broker.state.attempts
         assert not world.broker.soft.plans
-        assert not world.registry.state.view().allocations
+        assert not world.registry.state.rows
 
 
 TestBrokerMachine = BrokerMachine.TestCase

@@ -309,7 +309,10 @@ class World:
                     self.to_launcher.append(send.message)
             elif send.to == "registry":
                 self.to_registry.append((send.request_id or "", send.message))
-            else:
+            elif send.to == "sampler" and self.sampling:
+                self.now_ms += 1
+                self.to_broker.append(self.sample())
+            elif send.to == "events":
                 self.published.append(send.message)
 
     def deliver(self) -> bool:
