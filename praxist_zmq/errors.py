@@ -42,6 +42,9 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "name one with --run-dir"),
     ErrorCode("ambiguous_job", 2, False, "more than one job could be meant",
               "use more of the id, or tag:TEXT"),
+    # -- 1: a check that found something
+    ErrorCode("binding_conflict", 1, False, "a device mask contradicts the assignment",
+              "the detail names the variable and the mend; see docs/binding.md"),
     # -- 65: the request is wrong as sent
     ErrorCode("malformed_request", 65, False, "the request is malformed",
               "the detail names the field; a client of this version never sends this"),
@@ -76,6 +79,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "operator: `praxist-zmq up --run-dir DIR`; peer: report it, start nothing yourself"),
     ErrorCode("no_run", 69, False, "no run was found",
               "give --run-dir, or start one with `praxist-zmq up`"),
+    ErrorCode("no_driver", 69, False, "no NVIDIA driver answers here",
+              "run it on a host, or in a container, that has the driver's libraries"),
     ErrorCode("admission_closed", 69, False, "the run takes no more work",
               "running jobs go on; an operator may start the run again with `praxist-zmq up`"),
     ErrorCode("already_running", 69, False, "a scheduler already runs for this run",

@@ -34,6 +34,7 @@ def verdict_word(error: PraxistError) -> str:
 
 FIRST_WORDS = {
     "usage": "usage",
+    "binding_conflict": "conflict",
     "wait_timeout": "timeout",
     "admission_timeout": "withdrawn",
     "interrupted": "detached",

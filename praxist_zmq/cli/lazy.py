@@ -46,6 +46,7 @@ VERBS: dict[str, Verb] = {
         Verb("stop", "stop", "End the run with all its experiments.", "Operators"),
         Verb("sim", "sim", "Set foreign load and faults on simulated devices.", "Operators"),
         Verb("ledger", "ledger", "Verify, read or repair the ledger offline.", "Operators"),
+        Verb("binding", "binding", "Check that children get the devices given.", "Operators"),
         Verb("help", "help_topic", "Explain a verb or a topic.", "Everybody"),
         Verb("version", "version", "Print the version.", "Everybody"),
     )

@@ -245,6 +245,8 @@ def spawn(turn: Turn, job: Job, attempt: Attempt) -> None:
         return
     uuids = ",".join(attempt.device_uuids)
     run_dir = turn.soft.run_dir
+    # A submitter inside another attempt may be a worker of it; that says nothing of this one.
+    environment.pop("PRAXIST_NARROWED_GPU_UUIDS", None)
     environment.update(
         PRAXIST_RUN_DIR=run_dir,
         PRAXIST_PEER_ID=job.peer,

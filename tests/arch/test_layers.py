@@ -17,7 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"service", "client"}),
     frozenset({"core", "ledger", "transport", "host", "slurm"}),
     frozenset({"protocol"}),
-    frozenset({"errors"}),
+    frozenset({"errors", "binding"}),
 )
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
@@ -36,6 +36,7 @@ DOORS: dict[str, frozenset[str]] = {
 # Modules that a short-lived client loads, where an import of pydantic costs more than the request.
 LIGHT = (
     "errors.py",
+    "binding.py",
     "protocol/envelope.py",
     "protocol/job_states.py",
     "protocol/limits.py",
@@ -149,6 +150,26 @@ def test_light_modules_do_not_import_pydantic() -> None:
 def _module(path: str) -> str:
     """`client/__init__.py` -> `client`, `host/paths.py` -> `host.paths`."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def test_the_binding_needs_nothing_but_the_standard_library() -> None:
+    """Task harnesses load it in interpreters that lack the scheduler's dependencies."""
+    (binding,) = in_folder("binding")
+    names = {name.split(".")[0] for _, name in imports(binding)}
+    assert names <= sys.stdlib_module_names
+    program = "import sys; import praxist_zmq.binding; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", program],  # no site: no installed package can be found
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.split()
+    ours = {name for name in loaded if name.startswith("praxist_zmq")}
+    assert ours == {"praxist_zmq", "praxist_zmq.binding"}
+    foreign = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names)
+    assert foreign - {"praxist_zmq", "__main__"} == set()
 
 
 @pytest.mark.parametrize("module", [_module(path) for path in LIGHT])

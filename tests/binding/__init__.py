@@ -1,0 +1,1 @@
+"""The binding of a task's processes to the devices of its attempt."""
