@@ -60,7 +60,6 @@ class Broker:
     def __init__(self, state: BrokerState | None = None, soft: SoftState | None = None) -> None:
         self.state = state if state is not None else BrokerState()
         self.soft = soft if soft is not None else SoftState()
-        self.soft.fleet.run_key = self.soft.run_key
 
     # -- replay ---------------------------------------------------------------------------
 
@@ -123,6 +122,7 @@ class Broker:
 
         What is not told of the generation stays as it was, or is unknown of a new one.
         """
+        self.soft.fleet.run_key = self.soft.run_key
         turn = self._turn(stamp)
         turn.record(
             ev.BrokerStarted(
