@@ -31,6 +31,8 @@ COARSE = {
     "probe_unavailable": "accelerator_unavailable",
 }
 """Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
+PLACEMENTS_KEPT_MS = 1_000
+"""Expected ends move with time: a placement that rests on them is not kept for longer."""
 SILENCE_MAX_MS = 5_000
 """An answer takes milliseconds. After this long the registry counts as hung."""
 NAMES_SHOWN = 5
@@ -179,16 +181,27 @@ def _placement(profile: Profile, job: Job | None, state: BrokerState, soft: Soft
     unknown = probe_blocker(soft)
     if unknown is not None:
         return Placement(None, (unknown,))
-    if soft.fleet.places:
-        # Whose place it is and who may pass it depends on the job.
-        return choose(profile, state, soft, newcomer(job, state, soft) if job else ANYONE)
-    if soft.placements_version != soft.fleet.version:
+    fleet = soft.fleet
+    key = (id(profile), *_place_key(job, soft))
+    if soft.placements_version != fleet.version or soft.now_ms >= soft.placements_until_ms:
         soft.placements.clear()
-        soft.placements_version = soft.fleet.version
-    found = soft.placements.get(id(profile))
+        soft.placements_version = fleet.version
+        soft.placements_until_ms = soft.now_ms + PLACEMENTS_KEPT_MS
+    found = soft.placements.get(key)
     if found is None:
-        found = soft.placements[id(profile)] = choose(profile, state, soft)
+        asker = ANYONE if job is None or not fleet.places else newcomer(job, state, soft)
+        found = soft.placements[key] = choose(profile, state, soft, asker)
     return found
+
+
+def _place_key(job: Job | None, soft: SoftState) -> tuple[bool, int | None]:
+    """What of a job its placement depends on: whether a place is kept for it, and, while one is
+    kept for another until some time, its declared run time."""
+    if job is None or not soft.fleet.places:
+        return False, None
+    reserved = soft.reservation is not None and soft.reservation.job == job.job
+    timed = soft.reservation is not None and soft.reservation.needed_at_ms is not None
+    return reserved, job.eta_ms if timed else None
 
 
 def peer_blocker(job: Job, state: BrokerState) -> Blocker | None:

@@ -32,3 +32,6 @@ class Reservation:
     uuids: tuple[str, ...]
     needed_at_ms: float | None
     """When it can start at the earliest, CLOCK_BOOTTIME milliseconds; None is unknown."""
+    checked_version: int = -1
+    checked_until_ms: int = 0
+    """What it rests on is looked at again when the fleet is at another version, or after this."""

@@ -152,6 +152,8 @@ def _keep_places(turn: Turn) -> None:
     if soft.reservation is not None and not still_holds(soft.reservation, state, soft):
         soft.reservation = None
     soft.fleet.keep(kept_places(soft.reservation, soft.host_view, state, soft))
+    if soft.reservation is not None:
+        soft.reservation.checked_version = soft.fleet.version
 
 
 def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, Gates]) -> None:

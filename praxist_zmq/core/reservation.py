@@ -21,6 +21,7 @@ from .state import Attempt, BrokerState, Job
 
 BACKFILL_SHARE = 0.9
 """A newcomer counts as ended when this share of its kind has."""
+CHECKED_MS = 1_000
 DEPARTURE_SHARE = 0.5
 """A running attempt is expected to end at its median."""
 
@@ -56,6 +57,9 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
     profile = state.policy.profiles.get(job.profile)
     if profile is None or demand_of(profile) != reservation.demand:
         return False
+    fleet = soft.fleet
+    if fleet.version == reservation.checked_version and soft.now_ms < reservation.checked_until_ms:
+        return True
     latest = 0.0
     for uuid in reservation.uuids:
         if uuid not in soft.fleet.devices:
@@ -65,6 +69,8 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
             return False
         latest = max(latest, starts_at(load, reservation.demand, state, soft)[0])
     reservation.needed_at_ms = None if math.isinf(latest) else latest
+    reservation.checked_version = fleet.version
+    reservation.checked_until_ms = soft.now_ms + CHECKED_MS
     return True
 
 
