@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import footprint, launches, machine, submissions
+from tests.bench import footprint, launches, machine, packing, submissions
 from tests.bench.figures import Figure, as_json, table
 from tests.bench.place import Place, place
 
@@ -21,6 +21,7 @@ MEASUREMENTS: dict[str, Callable[..., list[Figure]]] = {
     "start": launches.started,
     "jobs": launches.finished,
     "decision": machine.decided,
+    "packing": packing.packed,
     "replay": machine.replayed,
     "footprint": footprint.held,
 }

@@ -368,6 +368,12 @@ class World:
                 return True
         return False
 
+    def finish(self, name: str, exit_code: int = 0) -> None:
+        """This running process exits."""
+        report = self.launcher.end(self.launcher.attempts[name], "exited", exit_code=exit_code)
+        if name in self.launcher.in_hand:
+            self.to_broker.append(LauncherSaid("launcher", report))
+
     # -- clients --------------------------------------------------------------------------
 
     def ask(self, request: Any, request_id: str | None = None, digest: str | None = None) -> Any:
