@@ -8,8 +8,8 @@ decides about jobs.
 from __future__ import annotations
 
 import json
+import os
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
@@ -106,7 +106,7 @@ class Client:
             timeout_s = self._timeout_s
         if patient is None:
             patient = watch and self._answered
-        chosen = request_id or uuid.uuid4().hex
+        chosen = request_id or os.urandom(16).hex()
         body = _body(chosen, request)
         patience_s = self._reconnect_s if patient or (watch and timeout_s is None) else None
         try:

@@ -8,6 +8,7 @@ Sources: seed 000 (admission), design 5, the closed list of blocker codes in the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..protocol.claims import DeviceFacts, Envelope
@@ -90,64 +91,80 @@ def registry_silence(soft: SoftState) -> str | None:
 
 def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of the run."""
+    denial = soft.registry_denial
+    return _run_gates(
+        state.closed_reason or ("admission is held for a drain" if soft.held else None),
+        soft.launcher_ready,
+        soft.registry_ready,
+        registry_silence(soft),
+        None if denial is None else (denial.code, denial.detail),
+        (state.limit, occupied(state, soft), *limit_range(state)),
+        _host_slots(state, soft),
+    )
+
+
+def limit_range(state: BrokerState) -> tuple[int, int]:
+    """The contract's bounds of the limit."""
+    policy = state.policy
+    return policy.min_concurrent_experiments, policy.max_concurrent_experiments
+
+
+def _host_slots(state: BrokerState, soft: SoftState) -> tuple[int, int, int, int] | None:
+    """(used, limit, runs, runs that hold fewer and wait for a slot); None when we are alone."""
+    view = soft.host_view
+    if view is None or not view.limit or (len(view.runs) < 2 and not soft.others_hold):
+        return None
+    ours = occupied(state, soft)
+    waiting = sum(
+        1 for run in view.wants if run.want.slot and run.run_key != soft.run_key and run.held < ours
+    )
+    return soft.others_hold + ours, view.limit, len(view.runs), waiting
+
+
+# Asked once a submission and once a turn, and nearly always as before: 8 us each time.
+@lru_cache(maxsize=64)
+def _run_gates(
+    closed: str | None,
+    launcher_ready: bool,
+    registry_ready: bool,
+    silence: str | None,
+    denial: tuple[str, str] | None,
+    slots: tuple[int, int, int, int],
+    host: tuple[int, int, int, int] | None,
+) -> Gates:
     told = _Told()
-    reason = state.closed_reason or ("admission is held for a drain" if soft.held else None)
-    told.gate("admission", reason is None, reason or "open", "admission_closed")
+    told.gate("admission", closed is None, closed or "open", "admission_closed")
     away = [
         name
-        for name, ready in (("launcher", soft.launcher_ready), ("registry", soft.registry_ready))
+        for name, ready in (("launcher", launcher_ready), ("registry", registry_ready))
         if not ready
     ]
     text = f"waiting for the {' and the '.join(away)}" if away else "launcher and registry answer"
-    silence = registry_silence(soft)
     if silence is not None:
         text = f"{text}; {silence}" if away else silence
     told.gate("recovery", not away and silence is None, text, "recovery_pending")
-    denial = soft.registry_denial
     if denial is not None:
-        code = denial_code(denial, "host_limit" if denial.code == "busy" else "registry_refused")
-        told.gate("registry", False, f"the host's registry said: {denial.detail}", code)
-    limit, used = state.limit, occupied(state, soft)
-    told.gate(
-        "run limit",
-        used < limit,
-        _limit_words(state, used),
-        "run_limit",
-        need=1,
-        free=max(0, limit - used),
-        limit=limit,
-        unit="jobs",
-    )
-    _host_gate(told, state, soft)
+        code, detail = denial
+        other: BlockerCode = "host_limit" if code == "busy" else "registry_refused"
+        text = f"the host's registry said: {detail}"
+        told.gate("registry", False, text, denial_code(code, other))
+    limit, used, low, high = slots
+    moves = "" if low == high else f" (adaptive, range {low}-{high})"
+    text = f"{used} of {limit} running{moves}"
+    free = max(0, limit - used)
+    told.gate("run limit", used < limit, text, "run_limit", need=1, free=free, limit=limit,
+              unit="jobs")  # fmt: skip
+    if host is not None:
+        _host_gate(told, *host)
     return told.gates()
 
 
-def _limit_words(state: BrokerState, used: int) -> str:
-    low, high = (
-        state.policy.min_concurrent_experiments,
-        state.policy.max_concurrent_experiments,
-    )
-    moves = "" if low == high else f" (adaptive, range {low}-{high})"
-    return f"{used} of {state.limit} running{moves}"
-
-
-def _host_gate(told: _Told, state: BrokerState, soft: SoftState) -> None:
-    view = soft.host_view
-    if view is None or not view.limit or (len(view.runs) < 2 and not soft.others_hold):
-        return
-    ours = occupied(state, soft)
-    used = soft.others_hold + ours
-    waiting = [
-        run
-        for run in view.wants
-        if run.want.slot and run.run_key != soft.run_key and run.held < ours
-    ]
-    free = view.limit - used
-    runs = len(view.runs)
-    text = f"{used} of {view.limit} slots used by {runs} run{'' if runs == 1 else 's'}"
-    numbers = {"need": 1, "free": max(0, free), "limit": view.limit, "unit": "jobs"}
-    if 0 < free <= len(waiting):
-        text += f"; {free} free, for {len(waiting)} run(s) that hold fewer and wait"
+def _host_gate(told: _Told, used: int, limit: int, runs: int, waiting: int) -> None:
+    free = limit - used
+    text = f"{used} of {limit} slots used by {runs} run{'' if runs == 1 else 's'}"
+    numbers = {"need": 1, "free": max(0, free), "limit": limit, "unit": "jobs"}
+    if 0 < free <= waiting:
+        text += f"; {free} free, for {waiting} run{'' if waiting == 1 else 's'} with fewer"
         told.gate("host limit", False, text, "fair_share", **numbers)
         return
     told.gate("host limit", free > 0, text, "host_limit", **numbers)
@@ -231,16 +248,16 @@ def credential_blocker(names: list[str]) -> Blocker:
     )
 
 
-def denial_code(denial: Denial, other: BlockerCode = "registry_refused") -> BlockerCode:
+def denial_code(code: str, other: BlockerCode = "registry_refused") -> BlockerCode:
     """The blocker code of what the registry said."""
     known: dict[str, BlockerCode] = {"host_limit": "host_limit", "fair_share": "fair_share"}
-    return known.get(denial.code, other)
+    return known.get(code, other)
 
 
 def denial_blocker(denial: Denial) -> Blocker:
     """The blocker of a job for which the registry committed no plan."""
     detail = f"the host's registry said: {denial.detail}"
-    return Blocker(code=denial_code(denial), detail=detail)
+    return Blocker(code=denial_code(denial.code), detail=detail)
 
 
 class BlockerTable:

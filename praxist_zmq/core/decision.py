@@ -7,15 +7,14 @@ Every machine has the same three methods, so every shell is the same loop (`serv
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel
 
 from ..errors import PraxistError
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """When a command arrived, as the shell read it."""
 
     at_ms: int
@@ -24,8 +23,7 @@ class Stamp:
     """CLOCK_BOOTTIME in milliseconds; for durations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """One message to send once the events of its turn are on disk.
 
     `to` names a link of the shell (`client`, `launcher`, `registry`, `events`, `sampler`);

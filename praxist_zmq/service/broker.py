@@ -60,6 +60,7 @@ from .child_config import (
 from .compaction import Compaction
 from .sample_link import SampleLink
 from .step import Step
+from .young_objects import keep_rest, watch_young
 
 STDIN = 0
 STATUS_BUSY_MS = 1_000
@@ -206,7 +207,11 @@ class BrokerShell:
         if stamp.mono_ms - self._maintained_at_ms >= MAINTENANCE_MS:
             self._maintained_at_ms = stamp.mono_ms
             self._ledger.maintain()
-        measured = (self._ledger.low_space, self._ledger.bytes_on_disk)
+            keep_rest()
+            size = self._ledger.bytes_on_disk
+        else:
+            size = self._broker.soft.ledger_bytes
+        measured = (self._ledger.low_space, size)
         if measured != self._measured:
             self._measured = measured
             yield LedgerMeasured(*measured)
@@ -376,6 +381,7 @@ def serve(config: ChildConfig) -> int:
         is_default_contract=policy == SchedulerPolicy(),
     )
     shell.fence()
+    watch_young()
     while not broker.stopped:
         ready = poller.wait(shell.timeout_ms())
         if STDIN in ready and supervisor_gone(STDIN):

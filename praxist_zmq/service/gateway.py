@@ -25,6 +25,7 @@ from ..transport.link import LinkClient
 from ..transport.poller import Item, Poller
 from ..transport.publication import Publisher
 from .child_config import ChildConfig, report_ready, serve_child, supervisor_gone
+from .young_objects import watch_young
 
 MEMORY_MAX = 1024 * 1024 * 1024
 PEERS_REMEMBERED = 8_192
@@ -127,6 +128,7 @@ def serve(config: ChildConfig) -> int:
     for item in (door, link, publisher, signals, STDIN):
         poller.register(item)
     report_ready(config, descriptors=descriptors)
+    watch_young()
     while True:
         ready = poller.wait(None)
         if STDIN in ready and supervisor_gone(STDIN):

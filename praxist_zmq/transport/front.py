@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import zmq
 
@@ -26,8 +26,7 @@ REPLIES_WAITING_MAX = 512
 REQUESTS_WAITING_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """One request as it came; `uid` and `pid` are the kernel's, `pid` 0 is unknown."""
 
     routing_id: bytes

@@ -17,7 +17,7 @@ import os
 import select
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import zmq
 
@@ -34,22 +34,10 @@ MESSAGE_BYTES = 32 * 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True)
-class LinkMessage:
-    """One message that carried the secret. `address` answers it; `uid`, `pid` are the kernel's."""
+class LinkMessage(NamedTuple):
+    """One message that carried the secret. `address` answers it."""
 
     address: bytes
-    channel: bytes
-    parts: list[bytes]
-    uid: int
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Authentic:
-    """A message whose secret was right, with the frame that showed it."""
-
-    shown: zmq.Frame
     channel: bytes
     parts: list[bytes]
 
@@ -87,8 +75,10 @@ def _messages(parts: Sequence[bytes], group: int) -> Iterator[Sequence[bytes]]:
     yield parts[start:]
 
 
-def _read_authentic(reader: FrameReader, shown: zmq.Frame, secret: bytes) -> _Authentic | None:
-    """The rest of a message that showed `shown` as its secret; None to refuse it."""
+def _read_authentic(
+    reader: FrameReader, shown: zmq.Frame, secret: bytes
+) -> tuple[bytes, list[bytes]] | None:
+    """(channel, parts) of a message that showed `shown` as its secret; None to refuse it."""
     if not len(secret) <= len(shown) <= len(secret) + CHANNEL_BYTES_MAX or not reader.more:
         return None
     header = shown.bytes
@@ -98,7 +88,7 @@ def _read_authentic(reader: FrameReader, shown: zmq.Frame, secret: bytes) -> _Au
     if reader.more:
         return None
     parts = unpack(payload.bytes)
-    return None if parts is None else _Authentic(shown, header[len(secret) :], parts)
+    return None if parts is None else (header[len(secret) :], parts)
 
 
 class LinkServer:
@@ -148,13 +138,7 @@ class LinkServer:
         if not self._reader.more:
             return None
         found = _read_authentic(self._reader, self._reader.take(), self._secret)
-        if found is None:
-            return None
-        try:
-            uid, pid = zap.parse_user_id(str(found.shown.get("User-Id")))
-        except (ValueError, zmq.ZMQError):
-            return None
-        return LinkMessage(address, found.channel, found.parts, uid, pid)
+        return None if found is None else LinkMessage(address, *found)
 
     def send(
         self, address: bytes, channel: bytes, parts: Sequence[bytes], *, group: int = 1
@@ -239,7 +223,7 @@ class LinkClient:
                 break
             found = _read_authentic(self._reader, shown, self._secret)
             if found is not None:
-                messages.append((found.channel, found.parts))
+                messages.append(found)
             else:
                 self.counters["refused"] += 1
                 if not self._reader.skip():
