@@ -17,12 +17,13 @@ from ..protocol.policy import Profile
 from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
 from .concurrency import occupied
-from .placement import ANYONE, Placement, choose, probe_blocker
-from .pressure import domains_of, pressure_blockers, pressure_words
+from .placement import Placement, choose
+from .pressure import Domain, domains_of, pressure_blockers, pressure_words
 from .queue import Lane, lane_of
 from .reservation import newcomer
 from .soft import Denial, SoftState
 from .state import BrokerState, Job
+from .survey import ANYONE
 
 COARSE = {
     "run_limit": "concurrency_limit",
@@ -32,8 +33,6 @@ COARSE = {
     "probe_unavailable": "accelerator_unavailable",
 }
 """Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
-PLACEMENTS_KEPT_MS = 1_000
-"""Expected ends move with time: a placement that rests on them is not kept for longer."""
 SILENCE_MAX_MS = 5_000
 """An answer takes milliseconds. After this long the registry counts as hung."""
 NAMES_SHOWN = 5
@@ -48,8 +47,6 @@ class Gates:
     told: tuple[tuple[str, bool, str], ...]
     """(name, whether it lets through, in words)"""
     blockers: tuple[Blocker, ...]
-    envelope: Envelope | None = None
-    facts: tuple[DeviceFacts, ...] = ()
 
     @property
     def gates(self) -> tuple[Gate, ...]:
@@ -170,55 +167,74 @@ def _host_gate(told: _Told, used: int, limit: int, runs: int, waiting: int) -> N
     told.gate("host limit", free > 0, text, "host_limit", **numbers)
 
 
+@dataclass(frozen=True, slots=True)
+class ProfileGates:
+    """The outcome of the gates that a profile brings with it. Words are made only for readers:
+    every turn admits, few explain."""
+
+    domains: tuple[Domain, ...]
+    pressure: tuple[Blocker, ...]
+    placement: Placement
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """Where an attempt could go now; None when something blocks."""
+        return None if self.pressure else self.placement.envelope
+
+    @property
+    def facts(self) -> tuple[DeviceFacts, ...]:
+        """What was seen of its devices."""
+        return self.placement.facts
+
+    @property
+    def blockers(self) -> tuple[Blocker, ...]:
+        """All that blocks."""
+        return self.pressure + self.placement.blockers
+
+    @property
+    def waits_only_for_devices(self) -> bool:
+        """Whether nothing but room on known devices is missing."""
+        return not self.pressure and bool(self.placement.looks)
+
+    @property
+    def may_wait_for_a_sample(self) -> bool:
+        """Whether a fresh look at the host may be all that is missing."""
+        return bool(self.pressure) or self.placement.settling
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """Every gate in words."""
+        told = _Told()
+        told.blocked_by("pressure", self.pressure, pressure_words(self.domains))
+        envelope = self.placement.envelope
+        uuids = envelope.device_uuids if envelope is not None else ()
+        told.blocked_by("devices", self.placement.blockers, ", ".join(uuids) or "needs none")
+        return told.gates().gates
+
+
+UNDECLARED = ProfileGates(
+    (),
+    (),
+    Placement(
+        None,
+        unknown=Blocker(
+            code="profile_undeclared", detail="the contract in force does not declare its profile"
+        ),
+    ),
+)
+
+
 def profile_gates(
     profile: Profile | None, job: Job | None, state: BrokerState, soft: SoftState
-) -> Gates:
+) -> ProfileGates:
     """The gates that a profile brings with it. `job`: who asks, for its declared run time."""
     if profile is None:
-        detail = "the contract in force does not declare its profile"
-        blocker = Blocker(code="profile_undeclared", detail=detail)
-        return Gates((("devices", False, blocker.detail),), (blocker,))
-    told = _Told()
-    domains = domains_of(profile, state.policy, soft.sample)
-    told.blocked_by("pressure", pressure_blockers(domains, soft), pressure_words(domains))
-    placement = _placement(profile, job, state, soft)
-    uuids = placement.envelope.device_uuids if placement.envelope is not None else ()
-    told.blocked_by("devices", placement.blockers, f"{', '.join(uuids)}" if uuids else "needs none")
-    gates = told.gates()
-    if gates.blockers:
-        return gates
-    return Gates(gates.told, (), placement.envelope, placement.facts)
-
-
-def _placement(profile: Profile, job: Job | None, state: BrokerState, soft: SoftState) -> Placement:
-    """Where an attempt of the profile could go now. Worked out again when the devices changed:
-    a turn that changes nothing on them costs nothing here."""
-    if profile.accelerator == "cpu":
-        return choose(profile, state, soft)
-    unknown = probe_blocker(soft)
-    if unknown is not None:
-        return Placement(None, (unknown,))
-    fleet = soft.fleet
-    key = (id(profile), *_place_key(job, soft))
-    if soft.placements_version != fleet.version or soft.now_ms >= soft.placements_until_ms:
-        soft.placements.clear()
-        soft.placements_version = fleet.version
-        soft.placements_until_ms = soft.now_ms + PLACEMENTS_KEPT_MS
-    found = soft.placements.get(key)
-    if found is None:
-        asker = ANYONE if job is None or not fleet.places else newcomer(job, state, soft)
-        found = soft.placements[key] = choose(profile, state, soft, asker)
-    return found
-
-
-def _place_key(job: Job | None, soft: SoftState) -> tuple[bool, int | None]:
-    """What of a job its placement depends on: whether a place is kept for it, and, while one is
-    kept for another until some time, its declared run time."""
-    if job is None or not soft.fleet.places:
-        return False, None
-    reserved = soft.reservation is not None and soft.reservation.job == job.job
-    timed = soft.reservation is not None and soft.reservation.needed_at_ms is not None
-    return reserved, job.eta_ms if timed else None
+        return UNDECLARED
+    domains = tuple(domains_of(profile, state.policy, soft.sample))
+    asker = ANYONE if job is None or not soft.fleet.places else newcomer(job, state, soft)
+    return ProfileGates(
+        domains, pressure_blockers(domains, soft), choose(profile, state, soft, asker)
+    )
 
 
 def peer_blocker(job: Job, state: BrokerState) -> Blocker | None:

@@ -16,6 +16,8 @@ from .device_load import DeviceLoad, Holding, Root, load_of
 from .kept_place import KeptPlace
 from .state import Attempt, BrokerState
 
+CHANGES_MAX = 4_096
+
 
 @dataclass(slots=True)
 class Fleet:
@@ -31,19 +33,30 @@ class Fleet:
     """When something last left a device, CLOCK_BOOTTIME milliseconds."""
     places: dict[str, list[KeptPlace]] = field(default_factory=dict)
     """Room that is kept for others, by device."""
-    version: int = 0
-    """Grows with every change: what was worked out at another version is worked out again."""
+    epoch: int = 0
+    """Grows when all of it may have changed."""
+    changes: list[str] = field(default_factory=list)
+    """Devices that changed since then, in order: what was worked out of others still holds."""
     known: dict[str, DeviceLoad] = field(default_factory=dict)
 
     def take_sample(self, devices: tuple[DeviceSample, ...], sampled_at_ms: int) -> None:
         """A new look at the devices. What left before it is in it."""
-        self.devices = {d.uuid: d for d in sorted(devices, key=lambda d: (d.index, d.uuid))}
+        before, self.devices = (
+            self.devices,
+            {d.uuid: d for d in sorted(devices, key=lambda d: (d.index, d.uuid))},
+        )
         for uuid, at_ms in list(self.released_at_ms.items()):
             device = self.devices.get(uuid)
             read = sampled_at_ms if device is None else device.read_at_mono_ms or sampled_at_ms
             if at_ms < read:
                 del self.released_at_ms[uuid]
-        self._forget()
+                self._forget(uuid)
+        if list(before) != list(self.devices):
+            self._forget_all()
+            return
+        for uuid, device in self.devices.items():
+            if not _reads_alike(before[uuid], device):
+                self._forget(uuid)
 
     def take_rows(self, rows: list[AllocationRow], now_ms: int) -> None:
         """What others hold, as the registry tells. What left since the last time is noted."""
@@ -56,7 +69,9 @@ class Fleet:
             here = {(row.run_key, row.attempt) for row in self.foreign_rows.get(uuid, ())}
             if any((row.run_key, row.attempt) not in here for row in held):
                 self.released_at_ms[uuid] = now_ms
-        self._forget()
+        for uuid in {*before, *self.foreign_rows}:
+            if before.get(uuid) != self.foreign_rows.get(uuid):
+                self._forget(uuid)
 
     def plan(self, attempt: str, envelope: Envelope) -> None:
         """Count a plan on its devices."""
@@ -75,9 +90,10 @@ class Fleet:
 
     def keep(self, places: dict[str, list[KeptPlace]]) -> None:
         """Room that is kept for others from now on."""
-        if places != self.places:
-            self.places = places
-            self.version += 1
+        before, self.places = self.places, places
+        for uuid in {*before, *places}:
+            if before.get(uuid) != places.get(uuid):
+                self._forget(uuid)
 
     def changed(self, uuids: tuple[str, ...]) -> None:
         """One of our attempts on these devices changed."""
@@ -111,12 +127,16 @@ class Fleet:
         device = self.devices[uuid]
         return at_ms >= (device.read_at_mono_ms or sampled_at_ms)
 
-    def _forget(self, uuid: str | None = None) -> None:
-        self.version += 1
-        if uuid is None:
-            self.known.clear()
-        else:
-            self.known.pop(uuid, None)
+    def _forget(self, uuid: str) -> None:
+        self.known.pop(uuid, None)
+        self.changes.append(uuid)
+        if len(self.changes) > CHANGES_MAX:
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        self.known.clear()
+        self.changes.clear()
+        self.epoch += 1
 
     def _holdings(self, uuid: str, state: BrokerState) -> Iterator[Holding]:
         for name in state.device_holders.get(uuid, ()):
@@ -132,6 +152,19 @@ class Fleet:
                 )
         for row in self.foreign_rows.get(uuid, ()):
             yield of_row(row)
+
+
+def _reads_alike(one: DeviceSample, other: DeviceSample) -> bool:
+    """Whether two readings of a device differ in nothing but their time."""
+    return (
+        one.state == other.state
+        and one.memory_used_mib == other.memory_used_mib
+        and one.utilization_pct == other.utilization_pct
+        and one.memory_total_mib == other.memory_total_mib
+        and one.index == other.index
+        and one.processes == other.processes
+        and one.reason == other.reason
+    )
 
 
 def of_attempt(run_key: str, attempt: Attempt) -> Holding:

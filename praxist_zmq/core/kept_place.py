@@ -32,6 +32,7 @@ class Reservation:
     uuids: tuple[str, ...]
     needed_at_ms: float | None
     """When it can start at the earliest, CLOCK_BOOTTIME milliseconds; None is unknown."""
-    checked_version: int = -1
+    checked: tuple[int, int] = (-1, -1)
+    """(epoch, changes) of the fleet when what it rests on was last looked at."""
     checked_until_ms: int = 0
-    """What it rests on is looked at again when the fleet is at another version, or after this."""
+    """After this it is looked at again in any case."""

@@ -1,25 +1,26 @@
-"""Which devices an attempt gets: a survey of all of them, and the emptiest that fit.
+"""Which devices an attempt gets: of those that fit, the emptiest.
 
-One survey admits, explains and forecasts. A place that is kept, for the oldest job of this run that
-waits for devices or for a run that holds less, counts as taken unless the newcomer ends before it
-is needed. Source: seed 000 "Task Contract" (bounds, order by the tighter headroom), design 5.
+One survey admits, explains and forecasts. Source: seed 000 "Task Contract" (bounds, order by the
+tighter headroom), design 5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from ..protocol.claims import DeviceFacts, Envelope
 from ..protocol.policy import Profile
 from ..protocol.reports import HostSampled
 from ..protocol.views import Blocker
 from .demand import Demand, demand_of, memory_limit_mib
-from .device_load import DeviceLoad, without
-from .kept_place import KeptPlace
-from .room import Room, room, tightness
+from .device_load import without
+from .room import room
 from .shortage import device_blockers
 from .soft import SoftState
 from .state import Attempt, BrokerState
+from .survey import ANYONE, Look, Newcomer, Survey, look_at
 
 CPU_ENVELOPE = Envelope(device_uuids=(), exclusive=False, memory_mib=None, utilization_pct=None)
 SAMPLE_AGE_MAX_MS = 5_000
@@ -27,28 +28,35 @@ SAMPLE_AGE_MAX_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One device against one demand."""
-
-    load: DeviceLoad
-    room: Room
-    settling: bool = False
-    kept: KeptPlace | None = None
-    """The place for somebody else that is in the way."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether the demand can be placed here now."""
-        return self.room.fits and not self.settling and self.kept is None
-
-
-@dataclass(frozen=True, slots=True)
 class Placement:
     """Either an envelope with the facts it rests on, or why not."""
 
     envelope: Envelope | None
-    blockers: tuple[Blocker, ...] = ()
     facts: tuple[DeviceFacts, ...] = ()
+    unknown: Blocker | None = None
+    """Why nothing can be said of the devices as a whole."""
+    demand: Demand | None = None
+    looks: tuple[Look, ...] = ()
+    """Every device against the demand, when they can be judged and too few fit."""
+
+    @property
+    def blockers(self) -> tuple[Blocker, ...]:
+        """Every blocker with its numbers; worked out only for who reads them."""
+        if self.unknown is not None:
+            return (self.unknown,)
+        if self.demand is None:
+            return ()
+        return device_blockers(self.demand, self.looks)
+
+    @property
+    def may_be_passed(self) -> bool:
+        """Whether a place that is kept until some time is in the way: shorter work may pass."""
+        return any(look.kept is not None and look.kept.needed_at_ms for look in self.looks)
+
+    @property
+    def settling(self) -> bool:
+        """Whether a look at the devices may be all that is missing."""
+        return self.unknown is not None or any(look.settling for look in self.looks)
 
 
 def stale_sample(soft: SoftState) -> str | None:
@@ -59,75 +67,47 @@ def stale_sample(soft: SoftState) -> str | None:
     return f"the last sample is {age_ms // 1000} s old"
 
 
-@dataclass(frozen=True, slots=True)
-class Newcomer:
-    """Who asks: nobody's place is kept from itself, and what ends in time may pass."""
-
-    job: str | None = None
-    ends_by_ms: float | None = None
-    """When it will have ended, CLOCK_BOOTTIME milliseconds; None is unknown."""
-
-
-ANYONE = Newcomer()
-
-
-def survey(
-    demand: Demand, state: BrokerState, soft: SoftState, newcomer: Newcomer = ANYONE
-) -> list[Look]:
-    """Every device against a demand, in the driver's order."""
-    if soft.sample is None:
-        return []
-    sampled_at_ms = soft.sample.sampled_at_mono_ms
-    looks = []
-    for load in soft.fleet.loads(state):
-        uuid = load.sample.uuid
-        verdict = room(load, demand)
-        looks.append(
-            Look(
-                load,
-                verdict,
-                soft.fleet.settling(uuid, sampled_at_ms),
-                _in_the_way(load, demand, soft, newcomer) if verdict.fits else None,
-            )
-        )
-    return looks
-
-
-def _in_the_way(
-    load: DeviceLoad, demand: Demand, soft: SoftState, newcomer: Newcomer
-) -> KeptPlace | None:
-    """The first kept place that the newcomer would take away."""
-    for place in soft.fleet.places.get(load.sample.uuid, ()):
-        if place.job is not None and place.job == newcomer.job:
-            continue
-        needed, ends = place.needed_at_ms, newcomer.ends_by_ms
-        if needed is not None and ends is not None and ends <= needed:
-            continue
-        if not room(load, demand, place.extra).fits:
-            return place
-    return None
-
-
 def choose(
     profile: Profile, state: BrokerState, soft: SoftState, newcomer: Newcomer = ANYONE
 ) -> Placement:
-    """A placement for one attempt of `profile`, or every blocker with its numbers."""
+    """A placement for one attempt of `profile`, or what stands against it."""
     if profile.accelerator == "cpu":
         return Placement(CPU_ENVELOPE)
     unknown = probe_blocker(soft)
     if unknown is not None:
-        return Placement(None, (unknown,))
-    demand = demand_of(profile)
-    looks = survey(demand, state, soft, newcomer)
-    fitting = [look for look in looks if look.fits]
+        return Placement(None, unknown=unknown)
+    survey = survey_of(profile, state, soft)
+    demand = survey.demand
+    others: dict[str, Look] = {}
+    if newcomer is not ANYONE:
+        # Whose place it is and who may pass it depends on who asks.
+        others = {
+            uuid: look_at(uuid, demand, state, soft, newcomer)
+            for uuid in soft.fleet.places
+            if uuid in survey.looks
+        }
+    fitting = {uuid: key for uuid, key in survey.fitting.items() if uuid not in others}
+    fitting.update((uuid, look.key) for uuid, look in others.items() if look.fits)
     if len(fitting) < demand.devices:
-        return Placement(None, device_blockers(demand, looks))
-    fitting.sort(key=lambda look: (*tightness(look.load), look.load.sample.index))
-    return placed(demand, fitting[: demand.devices])
+        looks = {**survey.looks, **others} if others else survey.looks
+        return Placement(None, demand=demand, looks=tuple(looks.values()))
+    chosen = nsmallest(demand.devices, fitting, key=fitting.__getitem__)
+    return _placed(demand, [others.get(uuid) or survey.looks[uuid] for uuid in chosen])
 
 
-def placed(demand: Demand, looks: list[Look]) -> Placement:
+def survey_of(profile: Profile, state: BrokerState, soft: SoftState) -> Survey:
+    """The survey for what a profile declares, brought up to date: what did not change on the
+    devices is not worked out again."""
+    survey = soft.surveys.get(id(profile))
+    if survey is None:
+        survey = soft.surveys[id(profile)] = Survey(demand_of(profile))
+    survey.refresh(state, soft)
+    return survey
+
+
+def _placed(demand: Demand, looks: Iterable[Look]) -> Placement:
     """The envelope on these devices."""
+    looks = tuple(looks)
     return Placement(
         Envelope(
             device_uuids=tuple(look.load.sample.uuid for look in looks),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from .admission import Gates, peer_blocker, profile_gates, run_gates
+from .admission import ProfileGates, peer_blocker, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .queue import Lane
@@ -24,15 +24,9 @@ DENIED_PAUSE_MS = 2_000
 DETAIL_CHARACTERS_MAX = 300
 OF_ALL_JOBS = frozenset({"busy", "stale_epoch", "host_limit"})
 """Codes of the registry's that say nothing of the one job it was asked for."""
-OF_DEVICES = frozenset(
-    {
-        "gpu_compute_short", "gpu_memory_short", "gpu_count_short", "gpu_needs_exclusive",
-        "gpu_held_exclusive", "gpu_reserved", "fair_share",
-    }
-)  # fmt: skip
-"""A job with no other blockers than these waits only for devices."""
-FOR_A_SAMPLE = frozenset({"probe_unknown", "pressure_cpu", "pressure_memory", "pressure_io"})
 SAMPLE_PAUSE_MS = 100
+BACKFILL_DEPTH = 32
+"""How far behind a blocked head work is looked for that fits in before a kept place is needed."""
 
 Chosen = tuple[Job, Envelope, tuple[DeviceFacts, ...]]
 """What may start, where, and the facts that this rests on."""
@@ -46,7 +40,7 @@ def plan(turn: Turn) -> None:
     if not soft.queue or run_gates(state, soft).blockers:
         return
     _keep_places(turn)
-    blocked: dict[Lane, Gates] = {}
+    blocked: dict[Lane, ProfileGates] = {}
     while soft.queue and not run_gates(state, soft).blockers:
         chosen = _reserved_first(turn) or _next(turn, blocked)
         if chosen is None:
@@ -56,12 +50,12 @@ def plan(turn: Turn) -> None:
     _want_sample(turn, blocked)
 
 
-def _want_sample(turn: Turn, blocked: dict[Lane, Gates]) -> None:
+def _want_sample(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
     """Ask for a look at the host when what waits may wait only for that: devices that something
     has just left, or attempts that have begun since the last one."""
     soft = turn.soft
     soft.sample_wanted = bool(soft.fleet.released_at_ms or soft.begun_ms) and any(
-        blocker.code in FOR_A_SAMPLE for gates in blocked.values() for blocker in gates.blockers
+        gates.may_wait_for_a_sample for gates in blocked.values()
     )
     if soft.sample_wanted and soft.now_ms >= soft.sample_asked_at_ms + SAMPLE_PAUSE_MS:
         soft.sample_asked_at_ms = soft.now_ms
@@ -112,7 +106,7 @@ def _reserved_first(turn: Turn) -> Chosen | None:
     return None if gates.envelope is None else (job, gates.envelope, gates.facts)
 
 
-def _next(turn: Turn, blocked: dict[Lane, Gates]) -> Chosen | None:
+def _next(turn: Turn, blocked: dict[Lane, ProfileGates]) -> Chosen | None:
     state, soft = turn.state, turn.soft
     reserve_size = state.policy.exploration_reserve
     _park_capped(turn)
@@ -123,8 +117,28 @@ def _next(turn: Turn, blocked: dict[Lane, Gates]) -> Chosen | None:
         gates = profile_gates(state.policy.profiles.get(lane[1]), job, state, soft)
         if gates.envelope is None:
             blocked[lane] = gates
+            passing = _passing(turn, lane, gates)
+            if passing is not None:
+                return passing
             continue
         return job, gates.envelope, gates.facts
+    return None
+
+
+def _passing(turn: Turn, lane: Lane, gates: ProfileGates) -> Chosen | None:
+    """A job behind a blocked head that ends before a kept place is needed: it takes nothing from
+    anybody."""
+    state, soft = turn.state, turn.soft
+    if gates.pressure or not gates.placement.may_be_passed:
+        return None
+    profile = state.policy.profiles.get(lane[1])
+    for name in soft.queue.first(lane, BACKFILL_DEPTH)[1:]:
+        job = state.jobs[name]
+        if job.eta_ms is None or peer_blocker(job, state) is not None:
+            continue
+        found = profile_gates(profile, job, state, soft)
+        if found.envelope is not None:
+            return job, found.envelope, found.facts
     return None
 
 
@@ -153,16 +167,16 @@ def _keep_places(turn: Turn) -> None:
         soft.reservation = None
     soft.fleet.keep(kept_places(soft.reservation, soft.host_view, state, soft))
     if soft.reservation is not None:
-        soft.reservation.checked_version = soft.fleet.version
+        soft.reservation.checked = (soft.fleet.epoch, len(soft.fleet.changes))
 
 
-def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, Gates]) -> None:
+def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
     """Keep devices for the job that has waited longest among those that wait only for devices."""
     soft, state = turn.soft, turn.state
     oldest: Job | None = None
     for lane, gates in blocked.items():
         name = soft.queue.head(lane)
-        if name is None or not all(b.code in OF_DEVICES for b in gates.blockers):
+        if name is None or not gates.waits_only_for_devices:
             continue
         job = state.jobs[name]
         if oldest is None or job.queue_sequence < oldest.queue_sequence:

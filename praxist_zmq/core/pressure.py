@@ -10,6 +10,7 @@ Source: seed 000 "Task Contract" (pressure domains), seed 001; design 5.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..protocol.policy import Profile, SchedulerPolicy
@@ -59,7 +60,7 @@ def note_sample(soft: SoftState, sample: HostSampled) -> None:
             del soft.begun_ms[attempt]
 
 
-def burst_limit(domains: list[Domain], cpus: float | None) -> int:
+def burst_limit(domains: Sequence[Domain], cpus: float | None) -> int:
     """How many attempts may begin on one sample: the free share of the cores, at least one."""
     readings = [(d.reading, d.high) for d in domains if d.reading is not None and d.high > 0]
     if not readings or cpus is None:
@@ -68,7 +69,7 @@ def burst_limit(domains: list[Domain], cpus: float | None) -> int:
     return max(1, math.ceil(cpus * headroom - 1e-9))
 
 
-def pressure_words(domains: list[Domain]) -> str:
+def pressure_words(domains: Sequence[Domain]) -> str:
     """`cpu 61 < 92   memory 48 < 95`."""
     told = []
     for domain in domains:
@@ -80,7 +81,7 @@ def pressure_words(domains: list[Domain]) -> str:
     return "   ".join(told) or "declares no domain"
 
 
-def pressure_blockers(domains: list[Domain], soft: SoftState) -> tuple[Blocker, ...]:
+def pressure_blockers(domains: Sequence[Domain], soft: SoftState) -> tuple[Blocker, ...]:
     """Every declared domain that refuses now, and the burst if one is under way."""
     found = [
         Blocker(

@@ -112,6 +112,23 @@ class Queue:
             self.entries[lane].discard(entry)
         return None
 
+    def first(self, lane: Lane, count: int) -> list[str]:
+        """The first jobs of a lane in order, the head among them. Costs by `count`, not by the
+        length of the lane: only the top of the heap is walked."""
+        heap = self.lanes.get(lane)
+        found: list[str] = []
+        front: list[tuple[Entry, int]] = [(heap[0], 0)] if heap else []
+        looked = 0
+        while heap and front and len(found) < count and looked < 4 * count:
+            looked += 1
+            entry, at = heapq.heappop(front)
+            if self.waiting.get(entry[2]) == (lane, entry):
+                found.append(entry[2])
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(heap):
+                    heapq.heappush(front, (heap[child], child))
+        return found
+
     def heads(self, non_mature_first: bool = False) -> list[tuple[Lane, str]]:
         """The head of every lane, in queue order.
 

@@ -14,10 +14,10 @@ from ..protocol.claims import HostView
 from .demand import Demand, demand_of
 from .device_load import DeviceLoad, Holding, without
 from .kept_place import KeptPlace, Reservation
-from .placement import Newcomer
 from .room import Extra, room
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
+from .survey import Newcomer
 
 BACKFILL_SHARE = 0.9
 """A newcomer counts as ended when this share of its kind has."""
@@ -58,7 +58,8 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
     if profile is None or demand_of(profile) != reservation.demand:
         return False
     fleet = soft.fleet
-    if fleet.version == reservation.checked_version and soft.now_ms < reservation.checked_until_ms:
+    now = (fleet.epoch, len(fleet.changes))
+    if now == reservation.checked and soft.now_ms < reservation.checked_until_ms:
         return True
     latest = 0.0
     for uuid in reservation.uuids:
@@ -69,7 +70,6 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
             return False
         latest = max(latest, starts_at(load, reservation.demand, state, soft)[0])
     reservation.needed_at_ms = None if math.isinf(latest) else latest
-    reservation.checked_version = fleet.version
     reservation.checked_until_ms = soft.now_ms + CHECKED_MS
     return True
 

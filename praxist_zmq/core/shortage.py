@@ -6,13 +6,10 @@ Source: the closed list of blocker codes in the reference of the commands (`expl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..protocol.views import Blocker
 from .demand import UTILIZATION_LIMIT_PCT, Demand, memory_limit_mib
-
-if TYPE_CHECKING:
-    from .placement import Look
+from .survey import Look
 
 NAMES_SHOWN = 4
 

@@ -121,10 +121,8 @@ class SoftState:
     want_reported: Want | None = None
     """What the registry was last told that we wait for."""
     fleet: Fleet = field(default_factory=Fleet)
-    placements: dict[Any, Any] = field(default_factory=dict)
-    """Where each profile could go, at `placements_version` of the fleet."""
-    placements_version: int = -1
-    placements_until_ms: int = 0
+    surveys: dict[int, Any] = field(default_factory=dict)
+    """By identity of the profile: its `Survey` of the devices."""
     reservation: Reservation | None = None
     sample: HostSampled | None = None
     begun_ms: dict[str, int] = field(default_factory=dict)

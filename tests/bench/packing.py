@@ -2,13 +2,15 @@
 
 Simulated traces with known demands go through the real broker and registry machines, with a clock
 that jumps from end to end. Beside it the same trace on whole devices, first come first served, and
-the lower bound that no schedule can beat: the work in utilisation, the work in memory, and the
-longest experiment. Use is the work that was done over what the devices offered until the end.
+the lower bound that no schedule beats: the work in utilisation, the work in memory, what can run
+side by side on a device at all, and the longest experiment. Use is the work that was done over what
+the devices offered until the end.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 import statistics
 import time
@@ -27,6 +29,7 @@ LIMIT = 10_000
 MANY_DEVICES = 64
 QUEUED = 10_000
 TURNS = 200
+PRICE_STEPS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Trace:
 
 def packed(place: Place, *, quick: bool) -> list[Figure]:
     """Makespan and use of each trace, then the cost of decisions."""
-    count = 150 if quick else 600
+    count = 600 if quick else 1_500
     found: list[Figure] = []
     for trace in (_alike(count), _mixed(count), _with_pairs(count)):
         bound = lower_bound(trace, DEVICES)
@@ -63,7 +66,7 @@ def packed(place: Place, *, quick: bool) -> list[Figure]:
             Figure("packing", f"{trace.name}: use of the devices", 100 * use(trace, ours), "%",
                    100 * use(trace, whole), "on whole devices"),
         ]  # fmt: skip
-    return found + [_decision()]
+    return [*found, _decision()]
 
 
 # -- traces ---------------------------------------------------------------------------------
@@ -116,7 +119,7 @@ def _with_pairs(count: int) -> Trace:
 
 
 def lower_bound(trace: Trace, devices: int) -> float:
-    """Seconds that every schedule needs."""
+    """Seconds that every schedule needs: by the sums, by what fits side by side, by the longest."""
     busy = memory = 0.0
     limit = memory_limit_mib(MEMORY_GIB * 1024)
     for experiment in trace.experiments:
@@ -125,7 +128,53 @@ def lower_bound(trace: Trace, devices: int) -> float:
         busy += work * (profile.gpu_utilization_pct or 100.0) / 100.0
         memory += work * (profile.gpu_memory_gb or MEMORY_GIB) * 1024 / limit
     longest = max(experiment.seconds for experiment in trace.experiments)
-    return max(busy / devices, memory / devices, float(longest))
+    return max(busy / devices, memory / devices, _side_by_side(trace) / devices, float(longest))
+
+
+def _fillings(trace: Trace) -> list[tuple[int, ...]]:
+    """Every way to fill one device to the brim: how many of each profile run side by side."""
+    profiles = list(trace.profiles.values())
+    limit = memory_limit_mib(MEMORY_GIB * 1024)
+    ranges = [range(int(100 // (profile.gpu_utilization_pct or 100.0)) + 1) for profile in profiles]
+    possible = [
+        counts
+        for counts in itertools.product(*ranges)
+        if sum(n * (p.gpu_utilization_pct or 100.0) for n, p in zip(counts, profiles, strict=True)) <= 100.0
+        and sum(n * (p.gpu_memory_gb or MEMORY_GIB) * 1024 for n, p in zip(counts, profiles, strict=True))
+        <= limit
+    ]  # fmt: skip
+    return [
+        one
+        for one in possible
+        if not any(
+            other != one and all(a <= b for a, b in zip(one, other, strict=True))
+            for other in possible
+        )
+    ]
+
+
+def _side_by_side(trace: Trace) -> float:
+    """Device seconds that all experiments need at least. Any price a second for each profile, by
+    which no filling of a device earns more than one a second, bounds them from below: what all the
+    work would earn. Prices rise for what the best fillings so far leave uncovered."""
+    fillings = _fillings(trace)
+    work = [
+        float(sum(e.seconds * p.gpu_count for e in trace.experiments if e.profile == name))
+        for name, p in trace.profiles.items()
+    ]
+    covered = [1e-9] * len(work)
+    best = 0.0
+    for _ in range(PRICE_STEPS):
+        need = [
+            seconds / done if seconds else 0.0 for seconds, done in zip(work, covered, strict=True)
+        ]
+        largest = max(need)
+        prices = [(n / largest) ** 8 / w if w else 0.0 for n, w in zip(need, work, strict=True)]
+        earned = [sum(p * n for p, n in zip(prices, filling, strict=True)) for filling in fillings]
+        top = max(range(len(fillings)), key=earned.__getitem__)
+        best = max(best, sum(p * w for p, w in zip(prices, work, strict=True)) / earned[top])
+        covered = [done + n for done, n in zip(covered, fillings[top], strict=True)]
+    return best
 
 
 def use(trace: Trace, makespan_s: float) -> float:
