@@ -253,6 +253,8 @@ class Broker:
                 return queries.jobs(turn, request)
             case req.GetStatus():
                 return queries.status(turn)
+            case req.GetPolicy():
+                return queries.policy(turn)
             case req.GetDevices():
                 return queries.devices(turn)
             case req.ReadEvents():

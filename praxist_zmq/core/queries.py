@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from ..protocol import requests as req
+from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import (
     DevicesReply,
     EventsReply,
@@ -15,6 +16,7 @@ from ..protocol.replies import (
     Gate,
     JobReply,
     JobsReply,
+    PolicyReply,
     StatusReply,
 )
 from ..protocol.views import DeviceView, HostLoad, ProcessView
@@ -168,6 +170,14 @@ def _explain_profile(turn: Turn, name: str) -> Explanation:
         gates=run.gates + lane.gates,
         blockers=blockers,
         options=(),
+    )
+
+
+def policy(turn: Turn) -> PolicyReply:
+    """The contract in force."""
+    now = turn.state.policy
+    return PolicyReply(
+        policy=now, generation=turn.state.generation, is_default=now == SchedulerPolicy()
     )
 
 

@@ -234,8 +234,10 @@ class _Contract:
 
     def _concurrency(self, values: dict[str, Any], found: Mapping[str, Entry]) -> None:
         """min is lowered to max, the initial limit (default: min) is brought between them."""
-        highest = values.setdefault("max_concurrent_experiments", 1)
-        lowest = values.setdefault("min_concurrent_experiments", 1)
+        bounding = ("max_concurrent_experiments", "min_concurrent_experiments")
+        if not self._findings.tolerant and any(n in found and n not in values for n in bounding):
+            return  # one of them is wrong, and what follows from it is no second mistake
+        highest, lowest = (values.setdefault(name, 1) for name in bounding)
         if lowest > highest:
             lowest = values["min_concurrent_experiments"] = highest
             entry = found["min_concurrent_experiments"]
@@ -252,11 +254,16 @@ class _Contract:
         values[_INITIAL] = int(value)
 
     def _marks(self, values: dict[str, Any], found: Mapping[str, Entry]) -> None:
+        names = ("cpu_low_pct", "cpu_high_pct")
+        if not self._findings.tolerant and any(n in found and n not in values for n in names):
+            return
         low = values.get("cpu_low_pct", _FIELDS["cpu_low_pct"].default)
         high = values.get("cpu_high_pct", _FIELDS["cpu_high_pct"].default)
         entry = found.get("cpu_low_pct") or found.get("cpu_high_pct")
         if entry is not None and low >= high:
-            message = f"cpu_low_pct {low:g} is not below cpu_high_pct {high:g}"
+            message = f"{low:g} is not below cpu_high_pct {high:g}"
+            if entry.name == "cpu_high_pct":
+                message = f"{high:g} is not above cpu_low_pct {low:g}"
             help = "leave a band between them, or the limit will swing"
             self._findings.warn("PZ122", entry.value, join(self._path, entry.name), message, help)
 

@@ -8,7 +8,6 @@ Source: `protocol.policy`; what differs from a plain default is in `_DEFAULT_WOR
 from __future__ import annotations
 
 import difflib
-import json
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -24,12 +23,12 @@ NOT_IN_CONTRACTS = "max_parallel_runs_per_peer"
 """A setting of `up` that the model holds and no contract may have."""
 ANY_PROFILE = "profiles.NAME"
 _DEFAULT_WORDS = {
-    "initial_concurrent_experiments": "as min_concurrent_experiments",
-    "default_profile": "the first declared profile",
-    "profiles": "one CPU profile `default`",
-    f"{ANY_PROFILE}.gpu_count": "1 for a GPU profile, 0 for a CPU profile",
-    f"{ANY_PROFILE}.gpu_memory_gb": "unknown: the devices are held alone",
-    f"{ANY_PROFILE}.gpu_utilization_pct": "unknown: the devices are held alone",
+    "initial_concurrent_experiments": "the minimum",
+    "default_profile": "the first profile",
+    "profiles": "one CPU profile",
+    f"{ANY_PROFILE}.gpu_count": "1, or 0 for cpu",
+    f"{ANY_PROFILE}.gpu_memory_gb": "unknown",
+    f"{ANY_PROFILE}.gpu_utilization_pct": "unknown",
 }
 _CLAMPED_ELSEWHERE = ("initial_concurrent_experiments",)
 
@@ -71,6 +70,17 @@ class ContractKey:
         return ", ".join(word for word in (low, high) if word)
 
 
+def shown(value: Any) -> str:
+    """A value as a contract has it; a demand that is not declared is `unknown`."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return f"[{', '.join(value)}]" if isinstance(value, tuple) else str(value)
+
+
 def fields() -> dict[str, FieldInfo]:
     """The fields of the model that a contract may set."""
     found = dict(SchedulerPolicy.model_fields)
@@ -106,7 +116,7 @@ def _key(path: str, info: FieldInfo) -> ContractKey:
         type=_type_words(schema),
         choices=tuple(schema.get("enum") or schema.get("items", {}).get("enum") or ()),
         default=default,
-        default_words=_DEFAULT_WORDS.get(path) or json.dumps(default),
+        default_words=_DEFAULT_WORDS.get(path) or shown(default),
         low=low,
         high=high,
         over=any(hasattr(mark, "gt") for mark in info.metadata),

@@ -5,11 +5,10 @@ Source: seed 000 "Task Contract" for the shape; meanings, defaults and ranges fr
 
 from __future__ import annotations
 
-import json
 from textwrap import wrap
 from typing import Literal
 
-from .policy_keys import ANY_PROFILE, ContractKey, contract_keys
+from .policy_keys import ANY_PROFILE, ContractKey, contract_keys, shown
 from .policy_schema import SCHEMA_FILE
 
 TemplateSize = Literal["minimal", "usual", "full"]
@@ -82,7 +81,7 @@ def template(size: TemplateSize) -> str:
     for key in contract_keys().values():
         if key.path == "profiles":
             lines += [*_comment(key, "    "), "    profiles:", "      cpu_work:"]
-            lines += ["        accelerator: cpu", "      gpu_work:"]
+            lines += ["        accelerator: cpu", "", "      gpu_work:"]
         elif key.path.startswith(f"{ANY_PROFILE}."):
             lines += [*_comment(key, "        "), f"        {key.name}: {_example(key)}"]
         else:
@@ -92,13 +91,12 @@ def template(size: TemplateSize) -> str:
 
 def _comment(key: ContractKey, indent: str) -> list[str]:
     facts = ", ".join(word for word in (key.type, key.range_words) if word)
-    text = f"{key.meaning}. {facts[:1].upper()}{facts[1:]}; default: {key.default_words}."
-    return ["", *(f"{indent}# {line}" for line in wrap(text, _COLUMNS - len(indent)))]
+    lines = wrap(f"{key.meaning}.", _COLUMNS - len(indent))
+    lines += wrap(f"({facts}; default: {key.default_words})", _COLUMNS - len(indent))
+    return ["", *(f"{indent}# {line}" for line in lines)]
 
 
 def _example(key: ContractKey) -> str:
     if key.path in _EXAMPLES:
         return _EXAMPLES[key.path]
-    if isinstance(key.default, tuple):
-        return f"[{', '.join(key.default)}]"
-    return str(key.default) if isinstance(key.default, str) else json.dumps(key.default)
+    return shown(key.default)
