@@ -32,10 +32,10 @@ _VALUES = (
     Column("FROM", least=10),
 )
 _KEYS = (
-    Column("KEY", least=30),
-    Column("TYPE", least=12),
-    Column("DEFAULT", least=8),
-    Column("RANGE", least=6, drop=0),
+    Column("KEY", least=20, middle=True),
+    Column("TYPE"),
+    Column("DEFAULT"),
+    Column("RANGE", drop=0),
 )
 
 
@@ -164,7 +164,7 @@ def _row(key: ContractKey, *, short: bool) -> list[str]:
     path, kind = key.path, key.type
     if short:
         path = path.replace(f"{ANY_PROFILE}.", "  NAME.")
-        kind = "list" if kind.startswith("list") else kind
+        kind = "list" if kind.startswith("list") else "choice" if key.choices else kind
     return [path, kind, key.default_words, key.range_words]
 
 

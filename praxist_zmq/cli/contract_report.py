@@ -98,7 +98,7 @@ def excerpt(line: str, finding: Finding, room: int) -> tuple[str, str]:
     end = min(max(end, start), len(line))
     before, meant, after = _shown(line[:start]), _shown(line[start:end]), _shown(line[end:])
     if cells(before) + min(cells(meant), room // 2) > room - 1:
-        before = "..." + _tail(before, _CONTEXT)
+        before = "..." + _tail(before, min(_CONTEXT, room // 3))
     space = room - cells(before)
     width = max(1, min(cells(meant), space))
     source = _head(before + meant + after, room)

@@ -102,7 +102,7 @@ def compose(text: str, findings: Findings) -> Node | None:
         root: Node | None = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         what = f"not valid YAML: {error.problem or error.context or 'unreadable'}"
-        place = _place_of_mark(error.problem_mark or error.context_mark)
+        place = _within(text, _place_of_mark(error.problem_mark or error.context_mark))
         findings.errors.append(Finding("PZ100", place, "", what[:300], _advice(text, place)))
         return None
     except yaml.YAMLError as error:
@@ -115,6 +115,15 @@ def compose(text: str, findings: Findings) -> Node | None:
 
 def _place_of_mark(mark: Any) -> Place:
     return NOWHERE if mark is None else Place(mark.line + 1, mark.column + 1, mark.column + 2)
+
+
+def _within(text: str, place: Place) -> Place:
+    """A place past the last words of a text becomes their end, so that it can be shown."""
+    lines = source_lines(text.rstrip())
+    if place.line <= len(lines):
+        return place
+    column = len(lines[-1]) + 1
+    return Place(len(lines), column, column + 1)
 
 
 def _advice(text: str, place: Place) -> str | None:
@@ -161,7 +170,7 @@ def entries(node: MappingNode, path: str, findings: Findings) -> list[Entry]:
         if not isinstance(key, ScalarNode):
             findings.error("PZ104", key, path, "a key must be plain text")
         elif key.tag == MERGE_TAG:
-            for entry in _merge_sources(node, value, path, findings):
+            for entry in _merge_sources(node, key, value, path, findings):
                 merged.setdefault(entry.name, entry)
         elif key.value in own:
             first = own[key.value].key.start_mark.line + 1
@@ -173,14 +182,14 @@ def entries(node: MappingNode, path: str, findings: Findings) -> list[Entry]:
 
 
 def _merge_sources(
-    node: MappingNode, value: Node, path: str, findings: Findings
+    node: MappingNode, merge: Node, value: Node, path: str, findings: Findings
 ) -> Iterator[Entry]:
     """The keys that `<<: value` brings into `node`; the earlier source wins. One level only, so
     that merges of merges cannot multiply."""
     for source in value.value if isinstance(value, SequenceNode) else [value]:
         if not isinstance(source, MappingNode) or source is node or len(source.value) > KEYS_MAX:
             message = "`<<` must name a mapping, or a list of mappings"
-            findings.error("PZ109", value, path, message)
+            findings.error("PZ109", merge, path, message)
             return
         for key, inner in source.value:
             if isinstance(key, ScalarNode) and key.tag == MERGE_TAG:

@@ -220,6 +220,8 @@ class _Contract:
 
     def _mode(self, node: MappingNode, entry: Entry | None) -> str:
         key = join(self._path, "mode")
+        if entry is None and any(each.code == "PZ123" for each in self._findings.warnings):
+            return "central"  # there is no contract at all, and that is told
         if entry is None:
             message = "not set; this scheduler serves central mode, so `central` will be used"
             self._findings.warn("PZ123", _first_line(node), key, message, "set `mode: central`")

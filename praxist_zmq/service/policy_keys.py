@@ -65,8 +65,8 @@ class ContractKey:
         """The range in words; empty for none."""
         low = "" if math.isinf(self.low) else f"{'over' if self.over else 'at least'} {self.low:g}"
         high = "" if math.isinf(self.high) else f"at most {self.high:g}"
-        if low and high and not self.over:
-            return f"{self.low:g} to {self.high:g}"
+        if low and high:
+            return f"{'over ' if self.over else ''}{self.low:g} to {self.high:g}"
         return ", ".join(word for word in (low, high) if word)
 
 
@@ -146,7 +146,7 @@ def find_key(named: str) -> ContractKey | None:
     keys = contract_keys()
     path = short_key(named.strip().strip("."))
     parts = path.split(".")
-    if parts[0] == "profiles" and len(parts) > 2:
+    if parts[0] == "profiles" and len(parts) > 1:
         path = f"{ANY_PROFILE}.{parts[-1]}"
     return keys.get(path) or keys.get(f"{ANY_PROFILE}.{path}")
 

@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from .policy_keys import ANY_PROFILE, ContractKey, contract_keys
-from .policy_profiles import GPU_COUNT_MAX, PROFILE_NAME_PATTERN
+from .policy_profiles import PROFILE_NAME_PATTERN
 from .policy_values import FALSE_WORDS, TRUE_WORDS
 
 SCHEMA_FILE = "praxist-task.schema.json"
@@ -96,11 +96,14 @@ def _value(key: ContractKey) -> Schema:
 def _bounds(key: ContractKey) -> Schema:
     found: Schema = {}
     if not math.isinf(key.low):
-        found["exclusiveMinimum" if key.over else "minimum"] = key.low
-    high = min(key.high, GPU_COUNT_MAX) if key.name == "gpu_count" else key.high
-    if not math.isinf(high):
-        found["maximum"] = high
+        found["exclusiveMinimum" if key.over else "minimum"] = _plain(key.low)
+    if not math.isinf(key.high):
+        found["maximum"] = _plain(key.high)
     return found
+
+
+def _plain(number: float) -> float | int:
+    return int(number) if number.is_integer() else number
 
 
 def _one_of(choices: tuple[str, ...]) -> Schema:
