@@ -115,12 +115,24 @@ def judge(profiles: Mapping[str, Profile], sample: HostSampled) -> list[ProfileV
 
 
 def _judge(name: str, profile: Profile, sample: HostSampled) -> ProfileVerdict:
-    reason = never_fits(profile, SoftState(now_ms=sample.sampled_at_mono_ms, sample=sample))
+    reason = _never_fits(profile, sample)
     if reason is not None:
         return ProfileVerdict(name, False, reason)
     if profile.accelerator == "gpu" and sample.probe_state == "unknown":
         return ProfileVerdict(name, None, sample.probe_reason or "the devices are not known")
+    # A device whose memory is not known may fit; that it does, is only a hope.
+    measured = tuple(each for each in sample.devices if each.memory_total_mib is not None)
+    hidden = len(sample.devices) - len(measured)
+    if hidden and profile.gpu_memory_gb is not None:
+        reason = _never_fits(profile, sample.model_copy(update={"devices": measured}))
+    if reason is not None:
+        which = "a device" if hidden == 1 else f"{hidden} devices"
+        return ProfileVerdict(name, None, f"the memory of {which} is not known")
     return ProfileVerdict(name, True, None)
+
+
+def _never_fits(profile: Profile, sample: HostSampled) -> str | None:
+    return never_fits(profile, SoftState(now_ms=sample.sampled_at_mono_ms, sample=sample))
 
 
 def _driver(sim: SimulatedDevices | None) -> DeviceDriver:

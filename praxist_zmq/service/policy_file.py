@@ -22,6 +22,7 @@ from ..errors import PraxistError
 from ..protocol.policy import Profile, SchedulerPolicy
 from .policy_document import (
     KEYS_MAX,
+    MERGE_TAG,
     Entry,
     compose,
     join,
@@ -163,6 +164,12 @@ def _without_section(
         help = nearest(_name(key), wanted, 0.8)
         if help:
             findings.error("PZ101", key, join(path, _name(key)), "unknown key", help)
+            return None
+    for key, _value in node.value[:KEYS_MAX]:
+        if key.tag == MERGE_TAG:
+            # It may well bring the contract in; taking defaults instead would be a guess.
+            message = f"`<<` is not followed in the search for {'.'.join(wanted)}"
+            findings.error("PZ109", key, path, message, "write the key out; its value may be `*x`")
             return None
     message = f"no {'.'.join(SECTION)} here; documented defaults will be used"
     findings.warn("PZ123", node.value[0][0] if node.value else node, path, message)

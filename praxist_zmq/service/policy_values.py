@@ -51,19 +51,6 @@ def _is(node: Node, *names: str) -> bool:
     return isinstance(node, ScalarNode) and node.tag in {_TAG + name for name in names}
 
 
-def text_value(node: Node, key: str, findings: Findings) -> str | None:
-    """Text as it stands. None with a finding for anything else."""
-    if isinstance(node, ScalarNode) and node.tag == TEXT_TAG:
-        return str(node.value)
-    help = None
-    if _is(node, "bool", "int", "float"):
-        help = (
-            f'YAML reads it as {kind_of(node)}; quote it if you mean the text "{node.value[:40]}"'
-        )
-    findings.wrong("PZ102", node, key, f"must be text, {_shown(node)}", help)
-    return None
-
-
 def bool_value(node: Node, key: str, findings: Findings) -> bool | None:
     """A boolean, or one of the words for it. A bare 0 or 1 is a number, so it is refused."""
     if isinstance(node, ScalarNode) and _is(node, "bool", "str"):

@@ -42,6 +42,17 @@ def test_simulated_devices_are_judged_like_real_ones() -> None:
     assert "has 2" in (verdicts["three"].reason or "")
 
 
+def test_a_memory_that_is_not_known_leaves_the_verdict_open() -> None:
+    sample = read_host(SimulatedDevices(gpus=2, memory_gib=80))
+    first = sample.devices[0].model_copy(update={"memory_total_mib": None})
+    devices = (first, sample.devices[1])
+    sample = sample.model_copy(update={"devices": devices})
+    two = Profile(accelerator="gpu", gpu_count=2, gpu_memory_gb=20)
+    known, open_ = judge({"one": PROFILES["one"], "two": two}, sample)
+    assert known.can_run is True
+    assert (open_.can_run, open_.reason) == (None, "the memory of a device is not known")
+
+
 def test_this_host_is_read() -> None:
     sample = read_host(None)
     assert not sample.simulated

@@ -106,6 +106,7 @@ ERRORS: list[tuple[str, str, int, int, str]] = [
     (M + "x: *nowhere", "PZ100", 2, 4, "undefined alias"),
     (M + "x: a\x07b", "PZ100", 2, 5, "U+0007"),
     (M + "profiles: &p\n  <<: *p", "PZ109", 3, 3, "must name a mapping"),
+    ("x: &x {resource_scheduler: {}}\ncompute_budget: {<<: *x}", "PZ109", 2, 18, "write the key"),
     (M + "profiles: {<<: 3}", "PZ109", 2, 12, "must name a mapping"),
 ]  # fmt: skip
 
