@@ -8,7 +8,6 @@ from operator import itemgetter
 from typing import Any
 
 from ..protocol import requests as req
-from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import (
     DevicesReply,
     EventsReply,
@@ -16,7 +15,6 @@ from ..protocol.replies import (
     Gate,
     JobReply,
     JobsReply,
-    PolicyReply,
     StatusReply,
 )
 from ..protocol.views import DeviceView, HostLoad, ProcessView
@@ -170,14 +168,6 @@ def _explain_profile(turn: Turn, name: str) -> Explanation:
         gates=run.gates + lane.gates,
         blockers=blockers,
         options=(),
-    )
-
-
-def policy(turn: Turn) -> PolicyReply:
-    """The contract in force."""
-    now = turn.state.policy
-    return PolicyReply(
-        policy=now, generation=turn.state.generation, is_default=now == SchedulerPolicy()
     )
 
 
