@@ -33,9 +33,10 @@ from .child_config import SimulatedDevices
 from .device_probe import DeviceProbe
 from .sampler import Sampler
 
-PROBE_LIMIT_S = 10.0
-_DRIVERS_SHARE = 0.7
-"""The driver's part of that time, so that its silence is told as the reason."""
+DRIVER_LIMIT_S = 5.0
+"""How long the driver may take; its silence is then told as the reason."""
+START_LIMIT_S = 20.0
+"""How much longer the process may take, on a host that is busy."""
 _REAP_S = 1.0
 _SAMPLE_BYTES_MAX = 4 * 1024 * 1024
 
@@ -50,12 +51,17 @@ class ProfileVerdict:
     reason: str | None
 
 
-def read_host(sim: SimulatedDevices | None, limit_s: float = PROBE_LIMIT_S) -> HostSampled:
+def read_host(
+    sim: SimulatedDevices | None,
+    driver_s: float = DRIVER_LIMIT_S,
+    start_s: float = START_LIMIT_S,
+) -> HostSampled:
     """One reading of the host by a process of its own.
 
-    Raises `start_failed` when that process gives no reading in time.
+    A driver that is silent for `driver_s` seconds leaves the devices unknown. Raises
+    `start_failed` when the process gives no reading in `driver_s` + `start_s` seconds.
     """
-    asked = {"sim": None if sim is None else sim.model_dump(), "limit_s": limit_s}
+    asked = {"sim": None if sim is None else sim.model_dump(), "driver_s": driver_s}
     line = json.dumps(asked).encode() + b"\n"
     argv = [sys.executable, "-m", "praxist_zmq.service.host_check"]
     null = os.open(os.devnull, os.O_WRONLY)
@@ -64,13 +70,13 @@ def read_host(sim: SimulatedDevices | None, limit_s: float = PROBE_LIMIT_S) -> H
     finally:
         os.close(null)
     try:
-        answer = _read(messages, limit_s)
+        answer = _read(messages, driver_s + start_s)
     finally:
         os.close(messages)
         os.close(stdin_write)
         _end(pid)
     if not answer.endswith(b"\n"):
-        raise PraxistError("start_failed", f"the host's devices gave no reading in {limit_s:g} s")
+        raise PraxistError("start_failed", f"the host's devices gave no reading in time")
     return HostSampled.model_validate_json(answer)
 
 
@@ -149,7 +155,7 @@ def main() -> None:
     probe = DeviceProbe(_driver(sim), clock)
     pressure = PressureReader()
     probe.ask()
-    answered = probe.wait_answer(asked["limit_s"] * _DRIVERS_SHARE)
+    answered = probe.wait_answer(asked["driver_s"])
     visible = VisibleDevices.from_environment(os.environ)
     sample = Sampler(pressure, probe, visible, clock).sample()
     if not answered:

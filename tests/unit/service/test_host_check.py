@@ -62,7 +62,7 @@ def test_this_host_is_read() -> None:
 
 def test_a_driver_that_hangs_leaves_the_verdict_open() -> None:
     set_fault(HostPaths(host_scope()).simulation, 0, "hang")
-    sample = read_host(SimulatedDevices(gpus=1, memory_gib=80), limit_s=3.0)
+    sample = read_host(SimulatedDevices(gpus=1, memory_gib=80), driver_s=1.0)
     assert sample.probe_state == "unknown"
     verdicts = {each.profile: each for each in judge(PROFILES, sample)}
     assert verdicts["cpu"].can_run is True
@@ -72,5 +72,5 @@ def test_a_driver_that_hangs_leaves_the_verdict_open() -> None:
 
 def test_a_reading_that_does_not_come_is_an_error() -> None:
     with pytest.raises(PraxistError) as caught:
-        read_host(None, limit_s=0.001)
+        read_host(None, driver_s=0, start_s=0.001)
     assert caught.value.code == "start_failed"
