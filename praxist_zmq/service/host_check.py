@@ -76,7 +76,7 @@ def read_host(
         os.close(stdin_write)
         _end(pid)
     if not answer.endswith(b"\n"):
-        raise PraxistError("start_failed", f"the host's devices gave no reading in time")
+        raise PraxistError("start_failed", "the host's devices gave no reading in time")
     return HostSampled.model_validate_json(answer)
 
 
