@@ -44,6 +44,7 @@ VERBS: dict[str, Verb] = {
         Verb("up", "up", "Start the scheduler of a run.", "Operators"),
         Verb("down", "down", "End the scheduler; experiments go on.", "Operators"),
         Verb("stop", "stop", "End the run with all its experiments.", "Operators"),
+        Verb("config", "config", "Write, check and explain the contract.", "Operators"),
         Verb("sim", "sim", "Set foreign load and faults on simulated devices.", "Operators"),
         Verb("ledger", "ledger", "Verify, read or repair the ledger offline.", "Operators"),
         Verb("binding", "binding", "Check that children get the devices given.", "Operators"),

@@ -40,7 +40,7 @@ READY_KEYS = (
 )
 
 
-def _parse_sim(ctx: click.Context, param: click.Parameter, value: str | None) -> DeviceRequest:
+def parse_sim(ctx: click.Context, param: click.Parameter, value: str | None) -> DeviceRequest:
     """`gpus=4,memory=80`: devices, and GiB of each; `none`: real ones. Else a usage error."""
     if value is None:
         return None
@@ -132,7 +132,7 @@ def _devices_line(simulated: dict[str, Any]) -> str:
 )
 @click.option(
     "--sim",
-    callback=_parse_sim,
+    callback=parse_sim,
     metavar="gpus=N,memory=GIB|none",
     help="Simulated devices, or `none` for real ones; without it as at the last start.",
 )

@@ -46,8 +46,8 @@ def cells(text: str) -> int:
 
 
 def _cell(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0  # a mark on the character before it
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 

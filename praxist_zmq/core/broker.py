@@ -14,7 +14,7 @@ from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.ids import attempt_id, job_number
 from ..protocol.policy import SchedulerPolicy
-from ..protocol.replies import EventsReply, Pong, SubmittedJobs
+from ..protocol.replies import EventsReply, PolicyReply, Pong, SubmittedJobs
 from ..protocol.reports import HostSampled, ProcessesSeen
 from . import (
     activity,
@@ -269,6 +269,8 @@ class Broker:
                 return queries.jobs(turn, request)
             case req.GetStatus():
                 return queries.status(turn)
+            case req.GetPolicy():
+                return self._policy()
             case req.GetDevices():
                 return devices.devices(turn)
             case req.ReadEvents():
@@ -284,6 +286,13 @@ class Broker:
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")
+
+    def _policy(self) -> PolicyReply:
+        """The contract in force."""
+        now = self.state.policy
+        return PolicyReply(
+            policy=now, generation=self.state.generation, is_default=now == SchedulerPolicy()
+        )
 
     def _end_without_attempt(self, turn: Turn, job: Job) -> None:
         """The record of its end is unreadable, the one of its release is not: nothing is left of

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from .base import Frozen
 from .ids import RequestId
+from .policy import SchedulerPolicy
 from .views import (
     Blocker,
     DeviceVerdict,
@@ -137,6 +138,15 @@ class DevicesReply(Frozen):
     simulated: bool = Field(description="Whether they are simulated")
 
 
+class PolicyReply(Frozen):
+    """The contract in force."""
+
+    kind: Literal["policy"] = "policy"
+    policy: SchedulerPolicy = Field(description="All its values, as they are used")
+    generation: int = Field(description="Open generation")
+    is_default: bool = Field(description="Whether no contract was ever given, or only defaults")
+
+
 class EventLine(Frozen):
     """One ledger event for readers: no command, no environment."""
 
@@ -202,6 +212,7 @@ Reply = Annotated[
     | Explanation
     | StatusReply
     | DevicesReply
+    | PolicyReply
     | EventsReply
     | CancelledJobs
     | Stopping

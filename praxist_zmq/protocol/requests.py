@@ -107,6 +107,12 @@ class GetDevices(Frozen):
     kind: Literal["get_devices"] = "get_devices"
 
 
+class GetPolicy(Frozen):
+    """The contract in force, with all its values."""
+
+    kind: Literal["get_policy"] = "get_policy"
+
+
 class ReadEvents(Frozen):
     """Ledger events in order, for `events` and for a subscriber that lost some."""
 
@@ -166,6 +172,7 @@ Request = Annotated[
     | ListJobs
     | GetStatus
     | GetDevices
+    | GetPolicy
     | ReadEvents
     | CancelJobs
     | RetryJob

@@ -1,18 +1,19 @@
 """A contract's YAML text as nodes with places: the door, before any rule of the contract.
 
-It reads the file within limits, composes nodes without building objects from them (no tag runs
-code, no alias is unfolded), and finds the mapping that is the contract in a whole task file. It
-tells duplicate keys, which PyYAML would drop in silence. It knows no field of the contract.
-Source: YAML 1.1 as PyYAML reads it; seed 000 for the place of the contract in a task file.
+It reads the file within limits and composes nodes without building objects from them (no tag runs
+code, no alias is unfolded). It tells duplicate keys, which PyYAML would drop in silence. It knows
+no field of the contract.
+Source: YAML 1.1 as PyYAML reads it, its set of allowed characters included.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,49 +21,19 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..errors import PraxistError
+from .policy_findings import NOWHERE, Finding, Findings, Place, place_of, short_key
 
 FILE_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 64
 NODES_MAX = 200_000
 ALIASES_MAX = 200
 KEYS_MAX = 1_000
+LISTED_MAX = 8
 MERGE_TAG = "tag:yaml.org,2002:merge"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Finding:
-    """One thing to say about a contract, and where. Line and column count from 1; 0 is nowhere."""
-
-    line: int
-    column: int
-    key: str
-    """The key's path, as `compute_budget.resource_scheduler.profiles.gpu_work`; may be empty."""
-    message: str
-    help: str | None = None
-
-    def text(self) -> str:
-        """In one line: place, key, message, help."""
-        place = f"{self.line}:{self.column}: " if self.line else ""
-        key = f"{self.key}: " if self.key else ""
-        advice = f"; {self.help}" if self.help else ""
-        return f"{place}{key}{self.message}{advice}"
-
-
-@dataclass(slots=True)
-class Findings:
-    """Errors and warnings of one contract, as they are found."""
-
-    errors: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
-
-    def error(self, node: Node | None, key: str, message: str, help: str | None = None) -> None:
-        """Note what makes the contract invalid."""
-        self.errors.append(_finding(node, key, message, help))
-
-    def warn(self, node: Node | None, key: str, message: str, help: str | None = None) -> None:
-        """Note what is put right in silence elsewhere."""
-        self.warnings.append(_finding(node, key, message, help))
+_BREAKS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+"""What PyYAML counts as the end of a line: lines must be split where it counts them."""
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +45,16 @@ class Entry:
     value: Node
 
 
-def _finding(node: Node | None, key: str, message: str, help: str | None) -> Finding:
-    mark = node.start_mark if node is not None else None
-    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
-    return Finding(line, column, key, message, help)
+def source_lines(text: str) -> list[str]:
+    """The lines of a text, as findings count them."""
+    return _BREAKS.split(text)
 
 
-def read_text(path: Path) -> str:
-    """The file as text. Raises `path_unusable`, or `contract_invalid` for size and encoding."""
+def read_text(path: Path, findings: Findings) -> str:
+    """The file as text; what is no contract by its size or encoding is among the errors.
+
+    Raises `path_unusable` when there is no readable regular file.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -94,35 +67,78 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise PraxistError("path_unusable", f"{path}: {error.strerror or error}") from None
     if len(body) > FILE_BYTES_MAX:
-        raise PraxistError("contract_invalid", f"{path}: over {FILE_BYTES_MAX} bytes")
+        findings.error("PZ107", None, "", f"the file is over {FILE_BYTES_MAX} bytes")
+        return ""
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = body.count(b"\n", 0, error.start) + 1
-        raise PraxistError("contract_invalid", f"{path}:{line}: not UTF-8 text") from None
+        before = body[: error.start].decode("utf-8-sig", "replace")
+        message = f"not UTF-8 text: the byte 0x{body[error.start]:02x}"
+        findings.errors.append(
+            Finding("PZ100", _at(before, 1), "", message, "save the file as UTF-8")
+        )
+        return body.decode("utf-8-sig", "replace")
+
+
+def _at(before: str, length: int) -> Place:
+    """The place after the text `before`."""
+    lines = source_lines(before)
+    column = len(lines[-1]) + 1
+    return Place(len(lines), column, column + length)
 
 
 def compose(text: str, findings: Findings) -> Node | None:
     """The root node, or None with the reason among the errors."""
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden is not None:
+        message = f"not valid YAML: the character U+{ord(forbidden.group()):04X} is not allowed"
+        findings.errors.append(Finding("PZ100", _at(text[: forbidden.start()], 1), "", message))
+        return None
     try:
-        _check_limits(text)
+        excess = _over_limit(text)
+        if excess is not None:
+            findings.errors.append(excess)
+            return None
         root: Node | None = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         what = f"not valid YAML: {error.problem or error.context or 'unreadable'}"
-        findings.errors.append(Finding(line, column, "", what[:300]))
+        place = _within(text, _place_of_mark(error.problem_mark or error.context_mark))
+        findings.errors.append(Finding("PZ100", place, "", what[:300], _advice(text, place)))
         return None
     except yaml.YAMLError as error:
-        findings.errors.append(Finding(0, 0, "", f"not valid YAML: {str(error)[:200]}"))
+        findings.error("PZ100", None, "", f"not valid YAML: {str(error)[:200]}")
         return None
     if root is None:
-        findings.error(None, "", "the file holds nothing")
+        findings.error("PZ100", None, "", "the file holds nothing")
     return root
 
 
-def _check_limits(text: str) -> None:
-    """Walk the events, which needs no recursion. Raises MarkedYAMLError at the first excess."""
+def _place_of_mark(mark: Any) -> Place:
+    return NOWHERE if mark is None else Place(mark.line + 1, mark.column + 1, mark.column + 2)
+
+
+def _within(text: str, place: Place) -> Place:
+    """A place past the last words of a text becomes their end, so that it can be shown."""
+    lines = source_lines(text.rstrip())
+    if place.line <= len(lines):
+        return place
+    column = len(lines[-1]) + 1
+    return Place(len(lines), column, column + 1)
+
+
+def _advice(text: str, place: Place) -> str | None:
+    """What usually causes unreadable YAML at such a place."""
+    lines = source_lines(text)
+    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+    if line[: len(line) - len(line.lstrip())].count("\t"):
+        return "indent with spaces; YAML takes no tabs"
+    if line.rstrip() in ("---", "..."):
+        return "a task file holds one document"
+    return None
+
+
+def _over_limit(text: str) -> Finding | None:
+    """The first excess. Walks the events, which needs no recursion."""
     depth = nodes = aliases = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -138,8 +154,9 @@ def _check_limits(text: str) -> None:
             (aliases, ALIASES_MAX, "aliases"),
         ):
             if count > limit:
-                mark: Any = event.start_mark
-                raise yaml.MarkedYAMLError(problem=f"over {limit} {what}", problem_mark=mark)
+                place = _place_of_mark(event.start_mark)
+                return Finding("PZ107", place, "", f"over {limit} {what}")
+    return None
 
 
 def entries(node: MappingNode, path: str, findings: Findings) -> list[Entry]:
@@ -147,35 +164,36 @@ def entries(node: MappingNode, path: str, findings: Findings) -> list[Entry]:
     own: dict[str, Entry] = {}
     merged: dict[str, Entry] = {}
     if len(node.value) > KEYS_MAX:
-        findings.error(node, path, f"over {KEYS_MAX} keys")
+        findings.error("PZ107", node, path, f"over {KEYS_MAX} keys")
         return []
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
-            findings.error(key, path, "a key must be plain text")
+            findings.error("PZ104", key, path, "a key must be plain text")
         elif key.tag == MERGE_TAG:
-            for entry in _merge_sources(node, value, path, findings):
+            for entry in _merge_sources(node, key, value, path, findings):
                 merged.setdefault(entry.name, entry)
         elif key.value in own:
             first = own[key.value].key.start_mark.line + 1
             message = f"set twice; the first is on line {first}"
-            findings.error(key, join(path, key.value), message, "keep one of the two")
+            findings.error("PZ103", key, join(path, key.value), message, "keep one of the two")
         else:
             own[key.value] = Entry(key.value, key, value)
     return [*own.values(), *(entry for name, entry in merged.items() if name not in own)]
 
 
 def _merge_sources(
-    node: MappingNode, value: Node, path: str, findings: Findings
+    node: MappingNode, merge: Node, value: Node, path: str, findings: Findings
 ) -> Iterator[Entry]:
     """The keys that `<<: value` brings into `node`; the earlier source wins. One level only, so
     that merges of merges cannot multiply."""
     for source in value.value if isinstance(value, SequenceNode) else [value]:
         if not isinstance(source, MappingNode) or source is node or len(source.value) > KEYS_MAX:
-            findings.error(value, path, "`<<` must name a mapping, or a list of mappings")
+            message = "`<<` must name a mapping, or a list of mappings"
+            findings.error("PZ109", merge, path, message)
             return
         for key, inner in source.value:
             if isinstance(key, ScalarNode) and key.tag == MERGE_TAG:
-                findings.error(key, path, "a merged mapping may not merge another")
+                findings.error("PZ109", key, path, "a merged mapping may not merge another")
             elif isinstance(key, ScalarNode):
                 yield Entry(key.value, key, inner)
 
@@ -183,15 +201,25 @@ def _merge_sources(
 def known_entries(
     node: MappingNode, path: str, valid: Collection[str], what: str, findings: Findings
 ) -> dict[str, Entry]:
-    """The entries with a valid key; every other key is an error that names the nearest one."""
+    """The entries with a valid key; every other key is wrong, and the nearest one is named."""
     found: dict[str, Entry] = {}
     for entry in entries(node, path, findings):
+        key = join(path, entry.name)
         if entry.name in valid:
             found[entry.name] = entry
+            findings.places[short_key(key)] = place_of(entry.value)
         else:
-            help = nearest(entry.name, valid) or f"valid: {', '.join(valid)}"
-            findings.error(entry.key, join(path, entry.name), f"unknown {what}", help)
+            help = nearest(entry.name, valid) or _listed(valid)
+            findings.wrong(
+                "PZ101", entry.key, key, f"unknown {what}", help, instead="it is left out"
+            )
     return found
+
+
+def _listed(valid: Collection[str]) -> str:
+    if len(valid) > LISTED_MAX:
+        return "`praxist-zmq config explain` lists the valid keys"
+    return f"valid: {', '.join(valid)}"
 
 
 def nearest(word: str, valid: Collection[str], cutoff: float = 0.6) -> str | None:

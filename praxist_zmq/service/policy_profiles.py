@@ -11,18 +11,22 @@ import math
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..protocol.ids import ProfileName
 from ..protocol.policy import PressureDomain, Profile
-from .policy_document import Entry, Findings, entries, join, known_entries, nearest
-from .policy_values import bounded, float_value, int_value, kind_of, text_value
+from .policy_document import Entry, entries, join, known_entries, nearest
+from .policy_findings import Findings, place_of, short_key
+from .policy_values import TEXT_TAG, bounded, float_value, int_value, kind_of
 
 GPU_COUNT_MAX = 1_024
 LIST_MAX = 100
 DOMAINS: tuple[str, ...] = get_args(PressureDomain)
+ACCELERATORS: tuple[str, ...] = get_args(Profile.model_fields["accelerator"].annotation)
+_DEFAULT_DOMAINS: tuple[str, ...] = Profile.model_fields["pressure_domains"].default
 _FIELDS = tuple(Profile.model_fields)
 _NAME: TypeAdapter[str] = TypeAdapter(ProfileName)
+PROFILE_NAME_PATTERN: str = _NAME.json_schema()["pattern"]
 
 
 def read_profiles(entry: Entry | None, parent: str, findings: Findings) -> dict[str, Profile]:
@@ -42,35 +46,51 @@ class _Profiles:
             return {"default": Profile()}
         if not isinstance(entry.value, MappingNode):
             message = f"must be a mapping of profiles, not {kind_of(entry.value)}"
-            self._findings.error(entry.value, key, message)
+            self._findings.error("PZ104", entry.value, key, message)
             return {}
         profiles: dict[str, Profile] = {}
         declared = entries(entry.value, key, self._findings)
         for item in declared:
             path = join(key, item.name)
-            if self._is_profile_name(item, path):
-                profiles[item.name] = self._read_profile(item.value, path)
-        if not entry.value.value:
-            self._findings.warn(entry.value, key, "none declared; one CPU profile `default` is")
+            self._findings.places[short_key(path)] = place_of(item.key)
+            if not self._is_profile_name(item, path):
+                continue
+            profile = self._read_profile(item.value, path)
+            if profile is not None:
+                profiles[item.name] = profile
+        if not profiles and not self._findings.errors:
+            message = "none declared; one CPU profile `default` is"
+            self._findings.warn("PZ123", entry.value, key, message)
             return {"default": Profile()}
         return profiles
 
     def _is_profile_name(self, item: Entry, path: str) -> bool:
-        name = text_value(item.key, path, self._findings)
-        if name is None:
+        name = item.key.value
+        if item.key.tag != TEXT_TAG:
+            message = f"a profile's name must be text; YAML reads `{name[:40]}` as "
+            help = f'quote it: "{name[:40]}"'
+            self._wrong_profile("PZ106", item.key, path, message + kind_of(item.key), help)
             return False
         try:
             _NAME.validate_python(name)
         except ValidationError:
             message = "a profile's name must be 1 to 128 printable characters, no leading space"
-            self._findings.error(item.key, path, message)
+            self._wrong_profile("PZ106", item.key, path, message, None)
             return False
         return True
 
-    def _read_profile(self, node: Node, path: str) -> Profile:
+    def _wrong_profile(
+        self, code: str, node: Node, path: str, message: str, help: str | None
+    ) -> None:
+        instead = "the profile is left out"
+        self._findings.wrong(code, node, path, message, help, instead=instead)
+
+    def _read_profile(self, node: Node, path: str) -> Profile | None:
+        """The profile; None for one that legacy mode leaves out."""
         if not isinstance(node, MappingNode):
-            self._findings.error(node, path, f"must be a mapping, not {kind_of(node)}")
-            return Profile()
+            message = f"must be a mapping, not {kind_of(node)}"
+            self._wrong_profile("PZ104", node, path, message, None)
+            return None if self._findings.tolerant else Profile()
         found = known_entries(node, path, _FIELDS, "profile key", self._findings)
         accelerator = self._accelerator(found.get("accelerator"), path)
         values: dict[str, Any] = {"accelerator": accelerator}
@@ -81,7 +101,7 @@ class _Profiles:
                 values[name] = demand
             elif demand is not None:
                 message = "has no effect in a CPU profile; it is left out"
-                self._findings.warn(found[name].value, join(path, name), message)
+                self._findings.warn("PZ121", found[name].value, join(path, name), message)
         if "pressure_domains" in found:
             values["pressure_domains"] = self._domains(
                 found["pressure_domains"].value, join(path, "pressure_domains")
@@ -89,15 +109,18 @@ class _Profiles:
         return Profile(**values)
 
     def _accelerator(self, entry: Entry | None, path: str) -> str:
+        """`cpu` or `gpu`. Anything else is an error in legacy mode too."""
         if entry is None:
             return "cpu"
         key = join(path, "accelerator")
-        text = text_value(entry.value, key, self._findings)
-        if text is None:
-            return "cpu"
-        if text.strip().lower() in ("cpu", "gpu"):
+        node = entry.value
+        text = node.value if isinstance(node, ScalarNode) and node.tag == TEXT_TAG else ""
+        if text.strip().lower() in ACCELERATORS:
             return text.strip().lower()
-        self._findings.error(entry.value, key, f'must be "cpu" or "gpu", got "{text[:40]}"')
+        help = nearest(text, ACCELERATORS)
+        shown = f'"{text[:40]}"' if text else kind_of(node)
+        message = f'must be "cpu" or "gpu", got {shown}'
+        self._findings.error("PZ102", node, key, message, help)
         return "cpu"
 
     def _gpu_count(self, entry: Entry | None, gpu: bool, path: str) -> int:
@@ -111,10 +134,12 @@ class _Profiles:
         if not gpu:
             if count != 0:
                 message = f"{count} in a CPU profile; 0 will be used"
-                self._findings.warn(entry.value, key, message, "a GPU profile has accelerator: gpu")
+                help = "a GPU profile has accelerator: gpu"
+                self._findings.warn("PZ121", entry.value, key, message, help)
             return 0
         if count > GPU_COUNT_MAX:
-            self._findings.error(entry.value, key, f"must be at most {GPU_COUNT_MAX}")
+            message = f"must be at most {GPU_COUNT_MAX}, got {count}"
+            self._findings.wrong("PZ102", entry.value, key, message)
             return default
         return int(bounded(count, 1, GPU_COUNT_MAX, entry.value, key, self._findings))
 
@@ -122,33 +147,42 @@ class _Profiles:
         """A declared demand: positive; None when it is not declared."""
         if entry is None:
             return None
-        value = float_value(entry.value, key, self._findings)
+        value = float_value(entry.value, key, self._findings, "leave it out when it is unknown")
         if value is None:
             return None
         if value <= 0:
             message = f"must be positive, got {value:g}"
-            self._findings.error(entry.value, key, message, "leave it out when it is unknown")
+            help = "leave it out when it is unknown"
+            self._findings.wrong("PZ102", entry.value, key, message, help)
             return None
         return bounded(value, 0, high, entry.value, key, self._findings)
 
     def _domains(self, node: Node, key: str) -> tuple[str, ...]:
+        """The domains in order, each once. An empty list means none."""
         if not isinstance(node, SequenceNode):
             message = f"must be a list of {', '.join(DOMAINS)}, not {kind_of(node)}"
-            self._findings.error(node, key, message)
-            return ()
+            help = f"write [{node.value}]" if getattr(node, "value", None) in DOMAINS else None
+            self._findings.wrong("PZ104", node, key, message, help)
+            return _DEFAULT_DOMAINS
         if len(node.value) > LIST_MAX:
-            self._findings.error(node, key, f"over {LIST_MAX} items")
+            self._findings.error("PZ107", node, key, f"over {LIST_MAX} items")
         domains: list[str] = []
         for item in node.value[:LIST_MAX]:
-            text = text_value(item, key, self._findings)
-            if text is None:
-                continue
-            domain = text.strip().lower()
-            if domain not in DOMAINS:
-                help = nearest(domain, DOMAINS, 0.5) or f"valid: {', '.join(DOMAINS)}"
-                self._findings.error(item, key, f'unknown pressure domain "{text[:40]}"', help)
-            elif domain not in domains:
+            domain = self._domain(item, key)
+            if domain == "gpu":
+                message = "`gpu` is accepted as a pressure domain and has no effect"
+                self._findings.warn("PZ121", item, key, message)
+            if domain is not None and domain not in domains:
                 domains.append(domain)
-        if "gpu" in domains:
-            self._findings.warn(node, key, "`gpu` is accepted and has no effect here")
         return tuple(domains)
+
+    def _domain(self, item: Node, key: str) -> str | None:
+        is_text = isinstance(item, ScalarNode) and item.tag == TEXT_TAG
+        domain = item.value.strip().lower() if is_text else ""
+        if domain in DOMAINS:
+            return domain
+        help = nearest(domain, DOMAINS, 0.5) or f"valid: {', '.join(DOMAINS)}"
+        shown = f'"{item.value[:40]}"' if is_text else kind_of(item)
+        message = f"unknown pressure domain {shown}"
+        self._findings.wrong("PZ102", item, key, message, help, instead="it is left out")
+        return None

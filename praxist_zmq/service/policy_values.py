@@ -4,7 +4,7 @@ Integers are written in decimal, as a number or as text; a boolean is never a nu
 never a boolean; numbers are finite. Out-of-range numbers become the nearest bound with a warning
 that says so. Values are never echoed beyond a few characters.
 Source: the parsing rules in the reference of the original system; public faults of configuration
-files ("timeout: true" read as one second).
+files (a boolean read as a number of seconds).
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import re
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from .policy_document import Findings
+from .policy_document import nearest
+from .policy_findings import Findings
 
 _TAG = "tag:yaml.org,2002:"
+TEXT_TAG = f"{_TAG}str"
 _DIGITS_MAX = 15
 _DECIMAL_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _TEXT_INT = re.compile(r"[-+]?[0-9]+")
 _DECIMAL_FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
+TRUE_WORDS = ("1", "true", "yes", "on")
+FALSE_WORDS = ("0", "false", "no", "off")
+_BOOLEAN_WORDS = ("true", "false", "yes", "no")
 
 
 def kind_of(node: Node) -> str:
@@ -48,28 +51,17 @@ def _is(node: Node, *names: str) -> bool:
     return isinstance(node, ScalarNode) and node.tag in {_TAG + name for name in names}
 
 
-def text_value(node: Node, key: str, findings: Findings) -> str | None:
-    """Text as it stands. None with a finding for anything else."""
-    if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
-        return str(node.value)
-    help = None
-    if _is(node, "bool", "int", "float"):
-        help = (
-            f'YAML reads it as {kind_of(node)}; quote it if you mean the text "{node.value[:40]}"'
-        )
-    findings.error(node, key, f"must be text, {_shown(node)}", help)
-    return None
-
-
 def bool_value(node: Node, key: str, findings: Findings) -> bool | None:
     """A boolean, or one of the words for it. A bare 0 or 1 is a number, so it is refused."""
     if isinstance(node, ScalarNode) and _is(node, "bool", "str"):
         word = node.value.strip().lower()
-        if word in _TRUE:
+        if word in TRUE_WORDS:
             return True
-        if word in _FALSE:
+        if word in FALSE_WORDS:
             return False
-    findings.error(node, key, f"must be a boolean (true or false), {_shown(node)}")
+    word = node.value if isinstance(node, ScalarNode) and _is(node, "str") else ""
+    help = nearest(word, _BOOLEAN_WORDS) or "write true or false"
+    findings.wrong("PZ102", node, key, f"must be a boolean (true or false), {_shown(node)}", help)
     return None
 
 
@@ -79,25 +71,27 @@ def int_value(node: Node, key: str, findings: Findings) -> int | None:
     pattern = _TEXT_INT if _is(node, "str") else _DECIMAL_INT
     if _is(node, "int", "str") and pattern.fullmatch(text):
         if len(text.lstrip("+-0")) > _DIGITS_MAX:
-            findings.error(node, key, f"must be an integer of at most {_DIGITS_MAX} digits")
+            findings.wrong(
+                "PZ102", node, key, f"must be an integer of at most {_DIGITS_MAX} digits"
+            )
             return None
         return int(text)
     help = None
     if _is(node, "int"):
         help = "write it in plain decimal digits: YAML reads this notation as another number"
-    findings.error(node, key, f"must be an integer, {_shown(node)}", help)
+    findings.wrong("PZ102", node, key, f"must be an integer, {_shown(node)}", help)
     return None
 
 
-def float_value(node: Node, key: str, findings: Findings) -> float | None:
-    """A finite number in decimal, as a number or as text."""
+def float_value(node: Node, key: str, findings: Findings, help: str | None = None) -> float | None:
+    """A finite number in decimal, as a number or as text. `help` is told when it is none."""
     text = node.value.strip() if isinstance(node, ScalarNode) else ""
     octal = _is(node, "int") and not _DECIMAL_INT.fullmatch(text)
     if _is(node, "int", "float", "str") and len(text) <= 400 and not octal:
         number = float(text) if _DECIMAL_FLOAT.fullmatch(text) else math.nan
         if math.isfinite(number):
             return number
-    findings.error(node, key, f"must be a finite number, {_shown(node)}")
+    findings.wrong("PZ102", node, key, f"must be a finite number, {_shown(node)}", help)
     return None
 
 
@@ -106,9 +100,13 @@ def bounded(
 ) -> float:
     """`value` within [low, high]; a change is a warning that says what it became."""
     if value < low:
-        findings.warn(node, key, f"{value:.15g} is below {low:.15g}; {low:.15g} will be used")
+        findings.warn(
+            "PZ120", node, key, f"{value:.15g} is below {low:.15g}; {low:.15g} will be used"
+        )
         return low
     if value > high:
-        findings.warn(node, key, f"{value:.15g} is above {high:.15g}; {high:.15g} will be used")
+        findings.warn(
+            "PZ120", node, key, f"{value:.15g} is above {high:.15g}; {high:.15g} will be used"
+        )
         return high
     return value

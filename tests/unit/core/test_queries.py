@@ -12,7 +12,7 @@ from praxist_zmq.core.queries import status
 from praxist_zmq.core.soft import EVENTS_KEPT
 from praxist_zmq.core.turn import Turn
 from praxist_zmq.protocol.events import AdmissionOpened
-from praxist_zmq.protocol.requests import GetStatus, HoldAdmission, ReadEvents
+from praxist_zmq.protocol.requests import GetPolicy, GetStatus, HoldAdmission, ReadEvents
 from tests.support.broker_world import BOOT, World
 
 
@@ -24,6 +24,15 @@ def test_a_hold_that_nobody_released_is_told() -> None:
     status = world.ask(GetStatus())
     assert status.health == "troubled"
     assert "held" in status.warnings[0]
+
+
+def test_the_contract_in_force_is_told_and_survives_a_restart() -> None:
+    world = World(limit=3)
+    assert world.ask(GetPolicy()).policy == world.policy
+    world.crash_broker()
+    world.start_broker()
+    reply = world.ask(GetPolicy())
+    assert (reply.policy, reply.is_default) == (world.policy, False)
 
 
 class Looked(tuple[int, Any]):

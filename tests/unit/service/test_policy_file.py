@@ -165,9 +165,11 @@ def test_every_mistake_is_told_with_its_place_and_the_nearest_key() -> None:
     found = errors_of(text)
     base = "compute_budget.resource_scheduler"
     assert found[0] == (
-        f"11:5: {base}.suply_lease_seconds: unknown key; did you mean `supply_lease_seconds`?"
+        f"11:5: PZ101 {base}.suply_lease_seconds: unknown key; did you mean `supply_lease_seconds`?"
     )
-    assert found[1].startswith(f'14:22: {base}.default_profile: "gpu_wrk" is declared nowhere')
+    assert found[1].startswith(
+        f'14:22: PZ105 {base}.default_profile: "gpu_wrk" is declared nowhere'
+    )
     assert "did you mean `gpu_work`?" in found[1]
     assert found[2].startswith("18:42: ")
     assert 'unknown pressure domain "i0"; did you mean `io`?' in found[2]
@@ -194,7 +196,7 @@ def test_a_profile_name_that_yaml_reads_as_something_else_is_refused(name: str) 
         ("{accelerator: gpu, gpu_count: 2000}", "must be at most 1024"),
         ("{accelerator: gpu, gpu_cuont: 2}", "did you mean `gpu_count`?"),
         ("{pressure_domains: cpu}", "must be a list"),
-        ("{pressure_domains: [on]}", "must be text"),
+        ("{pressure_domains: [on]}", "unknown pressure domain true or false"),
         ("~", "must be a mapping, not nothing"),
         ("[gpu]", "must be a mapping, not a list"),
     ],
@@ -217,9 +219,49 @@ def test_profile_normalisation() -> None:
     assert len(warnings) == 4
 
 
-def test_legacy_mode_is_refused_and_no_mode_is_told() -> None:
-    (error,) = errors_of("mode: legacy\n")
-    assert "legacy mode is not served" in error
+def test_legacy_mode_can_be_checked_and_is_not_served(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text("max_concurrent_experiments: 2\nmode: Legacy\n")
+    with pytest.raises(PraxistError) as caught:
+        read_policy(path)
+    assert f"{path}:2:7: PZ108 mode: legacy mode is not served" in caught.value.detail
+    policy, warnings = warnings_of(path.read_text())
+    assert (policy.mode, policy.max_concurrent_experiments, warnings) == ("legacy", 2, [])
+
+
+def test_legacy_mode_takes_defaults_for_what_is_malformed() -> None:
+    policy, warnings = warnings_of(
+        "mode: legacy\nmax_concurrent_experiments: 2.5\ncpu_low_pct: .nan\nzz: 1\n"
+        "deadline_admission: 0\nprofiles:\n  a: 3\n  1: {}\n"
+        "  b: {accelerator: gpu, gpu_memory_gb: ~, pressure_domains: [gpuu]}\n"
+    )
+    assert policy.max_concurrent_experiments == 1
+    assert (policy.cpu_low_pct, policy.deadline_admission) == (65.0, True)
+    assert list(policy.profiles) == ["b"]
+    assert policy.profiles["b"].gpu_memory_gb is None
+    assert policy.profiles["b"].pressure_domains == ()
+    assert len(warnings) == 8
+    assert all("PZ124" in warning and "in legacy mode" in warning for warning in warnings)
+    assert "5:21: PZ124 deadline_admission: must be a boolean (true or false), got 0" in warnings[3]
+    assert "7:6: PZ124 profiles.a: must be a mapping, not a number" in warnings[4]
+    assert "the profile is left out" in warnings[4]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("default_profile: zz", "is declared nowhere"),
+        ("default_profile: ''", "is blank"),
+        ("profiles: 3", "must be a mapping of profiles"),
+        ("profiles: {default: {accelerator: tpu}}", 'must be "cpu" or "gpu"'),
+        ("mode: old", "set twice"),
+    ],
+)
+def test_some_mistakes_are_errors_in_legacy_mode_too(line: str, message: str) -> None:
+    assert any(message in error for error in errors_of(f"mode: legacy\n{line}\n"))
+
+
+def test_no_mode_is_told() -> None:
     _, warnings = warnings_of("max_concurrent_experiments: 2\n")
     assert len(warnings) == 1
     assert "`central` will be used" in warnings[0]
@@ -265,7 +307,10 @@ def test_the_section_must_be_a_mapping_and_may_be_absent() -> None:
         ("[" * 5000, "not valid YAML"),
         ("{a: " * 70 + "1" + "}" * 70, "over 64 levels"),
         ("a: &a [1]\nb: [" + "*a," * 300 + "]\n", "over 200 aliases"),
-        ("mode: !!python/object/apply:os.system [id]\n", "must be text"),
+        (
+            "mode: !!python/object/apply:os.system [id]\n",
+            'must be "central" or "legacy", got a list',
+        ),
         ("? [a]\n: 1\nmode: central\n", "a key must be plain text"),
         ("mode: central\nprofiles: &p\n  <<: *p\n", "must name a mapping"),
     ],
@@ -289,7 +334,7 @@ def test_many_unknown_keys_are_cut_short(tmp_path: Path) -> None:
     assert caught.value.code == "contract_invalid"
     assert "50 errors" in caught.value.detail
     assert "and 30 more" in caught.value.detail
-    assert f"{path}:2:1: zz0: unknown key" in caught.value.detail
+    assert f"{path}:2:1: PZ101 zz0: unknown key" in caught.value.detail
 
 
 def test_files_that_are_no_contract(tmp_path: Path) -> None:
@@ -304,7 +349,7 @@ def test_files_that_are_no_contract(tmp_path: Path) -> None:
         (tmp_path, "path_unusable", "not a regular file"),
         (tmp_path / "none.yaml", "path_unusable", "No such file"),
         (big, "contract_invalid", "over 1048576 bytes"),
-        (latin, "contract_invalid", "latin.yaml:2: not UTF-8"),
+        (latin, "contract_invalid", "latin.yaml:2:4: PZ100 not UTF-8 text"),
     ):
         with pytest.raises(PraxistError) as caught:
             read_policy(path)
