@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.core.decision import Send
+from praxist_zmq.host.identity import identity_of
+from praxist_zmq.protocol.orders import SampleNow
+from praxist_zmq.service.broker import BrokerShell, open_ledger
+from praxist_zmq.service.child_config import ChildConfig
 from praxist_zmq.service.sample_link import SampleLink, SampleRequests, socket_beside
 from praxist_zmq.transport.link import LinkClient
 from praxist_zmq.transport.poller import Poller
@@ -62,3 +68,28 @@ def test_neither_a_wrong_secret_nor_another_message_is_a_request(samples: str) -
         requests.close()
         stranger.close()
         other.close()
+
+
+def test_the_broker_asks_when_its_machine_wants_a_sample(samples: str, tmp_path: Path) -> None:
+    me = identity_of(os.getpid())
+    assert me is not None
+    near = Path(samples).parent
+    config = ChildConfig(
+        run_dir=str(tmp_path), run_id="run", front="f", events="e", core=str(near / "core.sock"),
+        samples=samples, host_dir=str(near), secret=SECRET.hex(), ready_fd=3, supervisor=me,
+    )  # fmt: skip
+    config.run.ledger.mkdir(parents=True)
+    ledger, broker = open_ledger(config)
+    shell = BrokerShell(config, ledger, broker)
+    requests = SampleRequests(samples, SECRET)
+
+    def asked() -> bool:
+        shell.step.finish([], [Send("sampler", SampleNow())])
+        return requests.wanted()
+
+    try:
+        wait_until(asked, "the broker's request")
+    finally:
+        requests.close()
+        shell.close()
+        ledger.close()
