@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..core.placement import never_fits
-from ..core.soft import SoftState
 from ..errors import PraxistError
 from ..host.clock import SystemClock
 from ..host.device_driver import DeviceDriver
@@ -138,7 +137,7 @@ def _judge(name: str, profile: Profile, sample: HostSampled) -> ProfileVerdict:
 
 
 def _never_fits(profile: Profile, sample: HostSampled) -> str | None:
-    return never_fits(profile, SoftState(now_ms=sample.sampled_at_mono_ms, sample=sample))
+    return never_fits(profile, sample)
 
 
 def _driver(sim: SimulatedDevices | None) -> DeviceDriver:
@@ -154,13 +153,8 @@ def main() -> None:
     clock = SystemClock()
     probe = DeviceProbe(_driver(sim), clock)
     pressure = PressureReader()
-    probe.ask()
-    answered = probe.wait_answer(asked["driver_s"])
     visible = VisibleDevices.from_environment(os.environ)
-    sample = Sampler(pressure, probe, visible, clock).sample()
-    if not answered:
-        reason = "the driver has not answered in time"
-        sample = sample.model_copy(update={"probe_state": "unknown", "probe_reason": reason})
+    sample = Sampler(pressure, probe, visible, clock).sample(asked["driver_s"])
     with open(READY_FD, "wb") as messages:
         messages.write(encode(sample) + b"\n")
     pressure.close()

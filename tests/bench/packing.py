@@ -131,18 +131,20 @@ def lower_bound(trace: Trace, devices: int) -> float:
     return max(busy / devices, memory / devices, _side_by_side(trace) / devices, float(longest))
 
 
+def _fit(counts: tuple[int, ...], profiles: list[Profile], limit_mib: int) -> bool:
+    """Whether so many of each profile run side by side on one device."""
+    pairs = list(zip(counts, profiles, strict=True))
+    busy = sum(n * (profile.gpu_utilization_pct or 100.0) for n, profile in pairs)
+    memory = sum(n * (profile.gpu_memory_gb or MEMORY_GIB) * 1024 for n, profile in pairs)
+    return busy <= 100.0 and memory <= limit_mib
+
+
 def _fillings(trace: Trace) -> list[tuple[int, ...]]:
     """Every way to fill one device to the brim: how many of each profile run side by side."""
     profiles = list(trace.profiles.values())
     limit = memory_limit_mib(MEMORY_GIB * 1024)
     ranges = [range(int(100 // (profile.gpu_utilization_pct or 100.0)) + 1) for profile in profiles]
-    possible = [
-        counts
-        for counts in itertools.product(*ranges)
-        if sum(n * (p.gpu_utilization_pct or 100.0) for n, p in zip(counts, profiles, strict=True)) <= 100.0
-        and sum(n * (p.gpu_memory_gb or MEMORY_GIB) * 1024 for n, p in zip(counts, profiles, strict=True))
-        <= limit
-    ]  # fmt: skip
+    possible = [counts for counts in itertools.product(*ranges) if _fit(counts, profiles, limit)]
     return [
         one
         for one in possible

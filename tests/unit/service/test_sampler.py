@@ -2,114 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from praxist_zmq.host import simulation_file
+from praxist_zmq.host.clock import SystemClock
+from praxist_zmq.host.device_driver import DriverReading
 from praxist_zmq.host.nvml_simulated import simulated_uuid
-from praxist_zmq.protocol.codec import decode
+from praxist_zmq.host.pressure import PressureReader
+from praxist_zmq.host.visible_devices import VisibleDevices
 from praxist_zmq.protocol.reports import HostSampled
-from praxist_zmq.transport.publication import Subscriber
+from praxist_zmq.service.device_probe import DeviceProbe
+from praxist_zmq.service.sample_link import SampleLink
+from praxist_zmq.service.sampler import (
+    INTERVAL_MS,
+    NEAREST_MS,
+    QUICK_SAMPLES,
+    Sampler,
+    serve,
+)
+from tests.support.sampler_process import SECRET, SamplerProcess, sampler
 from tests.support.wait import wait_until
 
-ROOT = Path(__file__).parents[3]
-
-
-class SamplerProcess:
-    """A sampler with a pipe for stdin and a subscriber on its samples."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.simulation = directory / "host" / "simulation.json"
-        self.subscriber = Subscriber(directory / "samples.sock", [b"host"])
-        self.process: subprocess.Popen[bytes] | None = None
-        self.seen: list[HostSampled] = []
-
-    def start(self, sim: dict[str, int] | None, **environment: str) -> None:
-        """Start it and wait for its readiness message."""
-        read, write = os.pipe()
-        config: dict[str, Any] = {
-            "run_dir": str(self.directory / "run"),
-            "run_id": "run",
-            "front": "f",
-            "events": "e",
-            "core": "c",
-            "samples": str(self.directory / "samples.sock"),
-            "host_dir": str(self.directory / "host"),
-            "secret": "0" * 32,
-            "ready_fd": write,
-            "supervisor": {"boot_id": "b", "pid_namespace": 1, "pid": 1, "start_ticks": 1},
-            "sim": sim,
-        }
-        scheduler = self.directory / "run" / "resource_scheduler" / "log"
-        scheduler.mkdir(parents=True, exist_ok=True)
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
-        with (self.directory / "stderr").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "praxist_zmq.service.sampler"],
-                stdin=subprocess.PIPE,
-                stderr=log,
-                pass_fds=[write],
-                cwd=ROOT,
-                env={**inherited, **environment},
-            )
-        os.close(write)
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(config).encode() + b"\n")
-        self.process.stdin.flush()
-        with os.fdopen(read, "rb") as ready:
-            line = ready.readline()
-        assert b'"ready"' in line, (line, (self.directory / "stderr").read_text())
-
-    def next(self) -> HostSampled | None:
-        """The newest sample that has arrived since the last call."""
-        for topic, body in self.subscriber.drain():
-            assert topic == b"host"
-            self.seen.append(decode(HostSampled, body))
-            return self.seen[-1]
-        return None
-
-    def sample_where(self, condition: Any, what: str) -> HostSampled:
-        """Wait for a sample for which `condition` holds."""
-
-        def look() -> HostSampled | None:
-            sample = self.next()
-            return sample if sample is not None and condition(sample) else None
-
-        found = wait_until(look, what)
-        assert found is not None
-        return found
-
-    def finish(self) -> None:
-        """End whatever is left."""
-        self.subscriber.close()
-        if self.process is not None:
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-            if self.process.poll() is None:
-                self.process.kill()
-            self.process.wait(60)
-
-
-@pytest.fixture
-def sampler() -> Iterator[SamplerProcess]:
-    directory = Path(tempfile.mkdtemp(dir="/tmp", prefix="pz"))
-    process = SamplerProcess(directory)
-    try:
-        yield process
-    finally:
-        process.finish()
-        shutil.rmtree(directory)
+__all__ = ["sampler"]
 
 
 def test_it_publishes_host_and_simulated_devices(sampler: SamplerProcess) -> None:
@@ -121,6 +37,11 @@ def test_it_publishes_host_and_simulated_devices(sampler: SamplerProcess) -> Non
     simulation_file.set_load(sampler.simulation, 1, 55, 10)
     loaded = sampler.sample_where(lambda s: s.devices[1].utilization_pct == 55, "the load")
     assert loaded.devices[1].memory_used_mib == 10240
+    assert loaded.devices[1].processes == ()  # seen by nobody: what is in use is a stranger's
+    read_at = loaded.devices[1].read_at_mono_ms
+    assert read_at is not None
+    assert 0 <= loaded.sampled_at_mono_ms - read_at < 5_000
+    assert loaded.cpus is not None
     assert loaded.sampled_at_mono_ms > first.sampled_at_mono_ms
 
 
@@ -160,3 +81,56 @@ def test_a_hanging_driver_stops_neither_samples_nor_the_end(
         process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     assert not (sampler.directory / "samples.sock").exists()
+
+
+def until_steady(sampler: SamplerProcess) -> None:
+    """Past the quick samples at its start."""
+    sampler.sample_where(lambda s: len(sampler.seen) > QUICK_SAMPLES, "the steady pace")
+
+
+def test_a_sample_comes_when_it_is_asked_for(sampler: SamplerProcess) -> None:
+    asking = SampleLink(str(sampler.directory / "samples.sock"), bytes.fromhex(SECRET))
+    try:
+        assert not asking.ask()  # nobody is there
+        sampler.start({"gpus": 1, "memory_gib": 8})
+        wait_until(asking.ask, "the link to the sampler")
+        until_steady(sampler)
+        begun = sampler.seen[-1].sampled_at_mono_ms
+        for _ in range(6):
+            wait_until(asking.ask, "room for a request")
+            for _ in range(50):
+                asking.ask()
+            sampler.sample_where(lambda s: True, "the sample")
+        passed = sampler.seen[-1].sampled_at_mono_ms - begun
+        # A burst of requests is one, and no two samples come within NEAREST_MS.
+        assert 3 * NEAREST_MS < passed < 5 * INTERVAL_MS
+    finally:
+        asking.close()
+
+
+class FailingDriver:
+    """A fake driver that has failed for so long that only a fresh process may help."""
+
+    name = "failing"
+    simulated = False
+
+    def sample(self) -> DriverReading:
+        return DriverReading("unknown", "a mismatch", exhausted=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_it_ends_for_a_fresh_process_once_it_has_told_why() -> None:
+    clock = SystemClock()
+    probe, pressure = DeviceProbe(FailingDriver(), clock), PressureReader()
+    try:
+        sampler = Sampler(pressure, probe, VisibleDevices(None, False), clock)
+        told: list[HostSampled] = []
+        serve(sampler, told.append, lambda milliseconds: False)
+        assert [(sample.probe_state, sample.probe_reason) for sample in told] == [
+            ("unknown", "a mismatch")
+        ]
+    finally:
+        probe.close(5)
+        pressure.close()
