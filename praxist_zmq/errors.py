@@ -76,6 +76,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "operator: `praxist-zmq up --run-dir DIR`; peer: report it, start nothing yourself"),
     ErrorCode("no_run", 69, False, "no run was found",
               "give --run-dir, or start one with `praxist-zmq up`"),
+    ErrorCode("no_registry", 69, False, "no claim registry serves this host scope",
+              "its owner starts it; the detail says who and how"),
     ErrorCode("admission_closed", 69, False, "the run takes no more work",
               "running jobs go on; an operator may start the run again with `praxist-zmq up`"),
     ErrorCode("already_running", 69, False, "a scheduler already runs for this run",
