@@ -135,6 +135,8 @@ class RegistryService:
         """Unbind, close the ledger; the lock is the caller's."""
         self._step.flush()
         if self._door is not None:
+            counts = {"refused": self._machine.refused, "door": self._door.counters}
+            _log.info("served until now", extra={"fields": counts})
             self._door.close()
             self._host.registry_info.unlink(missing_ok=True)
         self._watch.close()

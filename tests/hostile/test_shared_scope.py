@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,14 @@ from praxist_zmq.protocol.claims import (
     ViewHost,
 )
 from tests.support.claims import exclusive, reserve, run_key, run_row
-from tests.support.guest import CHECKOUT, Guest, as_user, cannot_be_another_user
+from tests.support.guest import (
+    CHECKOUT,
+    Guest,
+    as_user,
+    cannot_be_another_user,
+    environment_of_others,
+    interpreter_of_others,
+)
 from tests.support.registry_process import Asker, Process, RegistryProcess
 from tests.support.wait import wait_until
 
@@ -174,7 +180,13 @@ def test_noise_of_another_user_disturbs_nobody(
         "            pass\n"
     )
     done = subprocess.run(
-        [*as_user(OTHER), sys.executable, "-c", program, str(registry.host.registry_socket)],
+        [
+            *as_user(OTHER),
+            interpreter_of_others() or "",
+            "-c",
+            program,
+            str(registry.host.registry_socket),
+        ],
         timeout=60,
     )
     assert done.returncode == 0
@@ -202,7 +214,7 @@ def test_what_lies_in_the_scope_is_its_owners(registry: RegistryProcess, guest: 
     done = subprocess.run(
         [
             *as_user(OTHER),
-            sys.executable,
+            interpreter_of_others() or "",
             "-c",
             program,
             str(host.registry_socket),
@@ -223,16 +235,16 @@ def test_only_the_owner_starts_a_registry(scope: HostPaths) -> None:
         "try:\n    ensure_registry(HostPaths(Path(sys.argv[1])))\n"
         "except PraxistError as error:\n    print(error.code, error.detail)\n"
     )
-    start = [*as_user(GUEST), sys.executable]
+    start = [*as_user(GUEST), interpreter_of_others() or ""]
     told = subprocess.run(
         [*start, "-c", program, str(scope.directory)],
-        cwd=CHECKOUT, capture_output=True, text=True, timeout=60,
+        cwd=CHECKOUT, env=environment_of_others(), capture_output=True, text=True, timeout=60,
     ).stdout  # fmt: skip
     assert told.startswith(f"no_registry {scope.directory} belongs to user 0, who alone may serve")
     assert f"`python -m praxist_zmq.service.registry {scope.directory} --detach`" in told
     done = subprocess.run(
         [*start, "-m", "praxist_zmq.service.registry", str(scope.directory)],
-        cwd=CHECKOUT, capture_output=True, timeout=60,
+        cwd=CHECKOUT, env=environment_of_others(), capture_output=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 77
     assert list(scope.directory.iterdir()) == []
@@ -245,8 +257,9 @@ def test_a_private_scope_lets_nobody_else_in(registry: RegistryProcess, owner: A
     registry.host.directory.chmod(0o711)  # the door itself must hold
     assert stat.S_IMODE(registry.host.registry_socket.lstat().st_mode) == 0o600
     program = "import socket, sys\nsocket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    python = interpreter_of_others() or ""
     done = subprocess.run(
-        [*as_user(GUEST), sys.executable, "-c", program, str(registry.host.registry_socket)],
+        [*as_user(GUEST), python, "-c", program, str(registry.host.registry_socket)],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert "PermissionError" in done.stderr

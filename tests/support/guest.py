@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import zmq
 from pydantic import BaseModel
 
 from praxist_zmq.host.identity import identity_of
@@ -28,13 +29,38 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @cache
+def interpreter_of_others() -> str | None:
+    """An interpreter that another user may execute, with our packages; None when there is none.
+
+    Ours may lie in a home that others cannot pass; a system's own of the same version will do.
+    """
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        return None
+    for python in (sys.executable, "/usr/bin/python3"):
+        # By a shell, because setpriv(1) itself still executes as root does.
+        probe = f"exec {python} -c 'import praxist_zmq.protocol.claims, zmq, psutil, click'"
+        done = subprocess.run(
+            [*as_user(65_534), "/bin/sh", "-c", probe],
+            cwd=CHECKOUT,
+            env=environment_of_others(),
+            capture_output=True,
+            timeout=60,
+        )
+        if done.returncode == 0:
+            return python
+    return None
+
+
 def cannot_be_another_user() -> str | None:
     """Why no guest can be started here; None when one can."""
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        return "needs root and setpriv(1) to act as another user"
-    probe = [*as_user(65_534), sys.executable, "-c", "import praxist_zmq.protocol.claims, zmq"]
-    done = subprocess.run(probe, cwd=CHECKOUT, capture_output=True, timeout=60)
-    return None if done.returncode == 0 else "another user cannot read this interpreter or checkout"
+    if interpreter_of_others() is not None:
+        return None
+    return "needs root, setpriv(1) and an interpreter that other users may execute"
+
+
+def environment_of_others() -> dict[str, str]:
+    """Our environment, with our packages for whichever interpreter."""
+    return {**os.environ, "PYTHONPATH": str(Path(zmq.__file__).parents[1])}
 
 
 def as_user(uid: int) -> list[str]:
@@ -48,8 +74,15 @@ class Guest:
     def __init__(self, host: HostPaths, uid: int) -> None:
         self.uid = uid
         self._popen = subprocess.Popen(
-            [*as_user(uid), sys.executable, "-m", "tests.support.guest", str(host.directory)],
+            [
+                *as_user(uid),
+                interpreter_of_others() or sys.executable,
+                "-m",
+                "tests.support.guest",
+                str(host.directory),
+            ],
             cwd=CHECKOUT,
+            env=environment_of_others(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
