@@ -81,6 +81,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "give --run-dir, or start one with `praxist-zmq up`"),
     ErrorCode("no_driver", 69, False, "no NVIDIA driver answers here",
               "run it on a host, or in a container, that has the driver's libraries"),
+    ErrorCode("no_registry", 69, False, "no claim registry serves this host scope",
+              "its owner starts it; the detail says who and how"),
     ErrorCode("admission_closed", 69, False, "the run takes no more work",
               "running jobs go on; an operator may start the run again with `praxist-zmq up`"),
     ErrorCode("already_running", 69, False, "a scheduler already runs for this run",

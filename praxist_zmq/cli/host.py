@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from typing import Any
 
@@ -10,7 +11,8 @@ import click
 
 from ..errors import PraxistError
 from ..host.clock import SystemClock
-from ..host.paths import HostPaths, host_scope
+from ..host.paths import HostPaths, canonical
+from ..host.paths import host_scope as scope_directory
 from ..protocol.envelope import Json
 from ..transport.request import Requester
 from . import output
@@ -27,22 +29,33 @@ _COLUMNS = (
     Column("QUEUED", right=True),
     Column("LIMIT", right=True),
     Column("CLAIMS", right=True),
-    Column("GPUS", least=6),
+    Column("GPU SHARE", least=20),
     Column("DIRECTORY", least=12, drop=0, middle=True),
 )
+_WAITS_FOR = Column("WAITS FOR")
+"""On a terminal it is said in words above the table, which is wide enough without it."""
+WAITING_SHOWN_MAX = 4
+SHARED_WITH_NOBODY = "all"
 
 
 @click.command("host")
+@click.option("--host-scope", metavar="DIR", help="Directory that the runs of this host share.")
 @global_options()
 @click.pass_context
-def command(ctx: click.Context) -> int:
-    """Show all runs of this host.
+def command(ctx: click.Context, host_scope: str | None) -> int:
+    """Show all runs of this host, and who holds what.
 
     \b
     praxist-zmq host
     praxist-zmq host --json
+    praxist-zmq host --host-scope /srv/praxist
+
+    CLAIMS are the allocations that a run holds. GPU SHARE is the declared utilisation of each
+    device in percent; `all` is a device that it shares with nobody.
     """
     settings = settings_of(ctx)
+    if host_scope is not None:
+        os.environ["PRAXIST_ZMQ_HOST_DIR"] = str(canonical(host_scope))
     view = view_host(settings)
     content = host_document(view)
     if settings.is_json:
@@ -56,7 +69,7 @@ def command(ctx: click.Context) -> int:
 
 def view_host(settings: Settings) -> Json:
     """The registry's view. Raises `no_scheduler` when none answers."""
-    paths = HostPaths(host_scope())
+    paths = HostPaths(scope_directory())
     if not paths.registry_socket.exists():
         raise PraxistError(
             "no_scheduler",
@@ -86,24 +99,59 @@ def host_document(view: Json) -> Json:
     rows: list[Json] = view["allocations"]
     return {
         **head("host"),
-        "runs": [_run(run, rows) for run in view["runs"]],
-        "limit": None,
+        "runs": [_run(run, rows, view["wants"]) for run in view["runs"]],
+        "limit": view["limit"] or None,
         "allocations": [_allocation(row) for row in rows],
         "claims": [],
     }
 
 
-def _run(run: Json, rows: list[Json]) -> Json:
+def _run(run: Json, rows: list[Json], wants: list[Json]) -> Json:
+    own = [row for row in rows if row["run_key"] == run["run_key"]]
+    waits = [told["want"] for told in wants if told["run_key"] == run["run_key"]]
     return {
         "run_id": run["run_id"],
-        "run_dir": run["run_dir"],
+        "run_dir": run["run_dir"] or None,
         "user": run["user"],
+        "uid": run["uid"],
         "pid": run["broker"]["pid"],
         "running": run["running"],
         "queued": run["queued"],
         "limit": run["limit"],
-        "claims": sum(row["run_key"] == run["run_key"] for row in rows),
+        "claims": len(own),
+        "devices": _devices(own),
+        "waits_for_slot": any(want["slot"] for want in waits),
+        "waits_for_gpu_uuids": [
+            uuid for want in waits if want["envelope"] for uuid in want["envelope"]["device_uuids"]
+        ],
     }
+
+
+def _devices(rows: list[Json]) -> list[Json]:
+    """What the rows hold together of each of their devices, in the order of their names."""
+    found: dict[str, Json] = {}
+    for row in rows:
+        envelope = row["envelope"]
+        demand = (envelope["utilization_pct"], envelope["memory_mib"])
+        for device in envelope["device_uuids"]:
+            entry = found.setdefault(
+                device,
+                {
+                    "uuid": device,
+                    "allocations": 0,
+                    "exclusive": False,
+                    "declared_utilization_pct": 0.0,
+                    "declared_memory_mib": 0,
+                },
+            )
+            entry["allocations"] += 1
+            entry["exclusive"] |= envelope["exclusive"] or None in demand
+            for key, figure in zip(
+                ("declared_utilization_pct", "declared_memory_mib"), demand, strict=True
+            ):
+                known = entry[key] is not None and figure is not None
+                entry[key] = entry[key] + figure if known else None
+    return [found[uuid] for uuid in sorted(found)]
 
 
 def _allocation(row: Json) -> Json:
@@ -117,28 +165,38 @@ def _allocation(row: Json) -> Json:
 
 
 def _print(settings: Settings, view: Json, content: Json) -> None:
-    held: dict[str, list[str]] = {}
-    for row in view["allocations"]:
-        held.setdefault(row["run_key"], []).extend(row["envelope"]["device_uuids"])
-    simulated = any(is_simulated(uuid) for uuids in held.values() for uuid in uuids)
+    rows = [_cells(run) for run in content["runs"]]
     if settings.format == "table":
-        mark = "   SIMULATED devices" if simulated else ""
-        output.answer(
-            f"{count(len(content['runs']), 'run')}, "
-            f"{count(len(content['allocations']), 'allocation')}{mark}"
+        output.answer(*_head_lines(view, content))
+        print_table(settings, _COLUMNS, rows)
+        return
+    waits = [_waits_for(run) or "-" for run in content["runs"]]
+    told = [[*row, wait] for row, wait in zip(rows, waits, strict=True)]
+    print_table(settings, (*_COLUMNS, _WAITS_FOR), told)
+
+
+def _head_lines(view: Json, content: Json) -> list[str]:
+    rows: list[Json] = content["allocations"]
+    simulated = any(is_simulated(uuid) for row in rows for uuid in row["device_uuids"])
+    mark = "   SIMULATED devices" if simulated else ""
+    limit = content["limit"]
+    slots = f"slots {len(rows)}/{limit}" if limit else count(len(rows), "allocation")
+    lines = [f"{count(len(content['runs']), 'run')}   {slots}{mark}"]
+    known = {run["run_key"] for run in view["runs"]}
+    left = [row for row in rows if row["run_key"] not in known]
+    if left:
+        runs = len({row["run_key"] for row in left})
+        lines.append(
+            f"{count(len(left), 'allocation')} of {count(runs, 'run')} without a scheduler"
         )
-    print_table(
-        settings,
-        _COLUMNS,
-        [
-            _cells(run, held.get(raw["run_key"], []))
-            for run, raw in zip(content["runs"], view["runs"], strict=True)
-        ],
-    )
+    waiting = [(run["run_id"], wait) for run in content["runs"] if (wait := _waits_for(run))]
+    lines += [f"{safe(name)} waits for {wait}" for name, wait in waiting[:WAITING_SHOWN_MAX]]
+    if len(waiting) > WAITING_SHOWN_MAX:
+        lines.append(f"{count(len(waiting) - WAITING_SHOWN_MAX, 'more run')} wait")
+    return lines
 
 
-def _cells(run: Json, uuids: list[str]) -> list[Any]:
-    names = sorted({device_name(uuid).removeprefix("GPU ") for uuid in uuids})
+def _cells(run: Json) -> list[Any]:
     return [
         run["run_id"],
         run["user"],
@@ -147,6 +205,20 @@ def _cells(run: Json, uuids: list[str]) -> list[Any]:
         run["queued"],
         run["limit"],
         run["claims"],
-        ",".join(names) or "-",
-        run["run_dir"],
+        "  ".join(_share(entry) for entry in run["devices"]) or "-",
+        run["run_dir"] or "-",
     ]
+
+
+def _share(entry: Json) -> str:
+    name = device_name(entry["uuid"]).removeprefix("GPU ")
+    share = entry["declared_utilization_pct"]
+    return f"{name}: {SHARED_WITH_NOBODY if entry['exclusive'] or share is None else f'{share:g}'}"
+
+
+def _waits_for(run: Json) -> str:
+    names = sorted(device_name(uuid).removeprefix("GPU ") for uuid in run["waits_for_gpu_uuids"])
+    found = ["a slot"] if run["waits_for_slot"] else []
+    if names:
+        found.append(f"GPU {','.join(names)}")
+    return " and ".join(found)

@@ -92,6 +92,8 @@ class ClaimMachine:
         self._granted = GrantedRequests()
         self._orphans_may_exist = True
         self._recorded = 0
+        self.refused: dict[str, int] = {}
+        """How many requests were denied, by code."""
 
     # -- the machine's contract ------------------------------------------------------------
 
@@ -102,6 +104,7 @@ class ClaimMachine:
             case ClaimCommand():
                 reply = self._answer(command, stamp, decision)
                 if isinstance(reply, Denied):
+                    self.refused[reply.code] = self.refused.get(reply.code, 0) + 1
                     reply = reply.model_copy(update={"view": self._views.of(command.uid)})
                 decision.outbox.append(
                     Send("broker", reply, address=command.address, request_id=command.request_id)

@@ -90,6 +90,19 @@ def identity_from(stat: ProcStat) -> ProcessIdentity:
     )
 
 
+def user_of(pid: int) -> int | None:
+    """The real user id of a process; None when there is none, or /proc hides it."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as source:
+            lines = source.read(16_384).splitlines()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    for line in lines:
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return None
+
+
 def visible(identity: ProcessIdentity) -> bool:
     """Whether /proc here can speak for that identity: same boot, same namespace."""
     return identity.boot_id == boot_id() and identity.pid_namespace == own_namespace()

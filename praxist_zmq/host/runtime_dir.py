@@ -1,8 +1,9 @@
-"""The private directories that hold sockets: made by us, and checked, not assumed.
+"""The directories that hold sockets, private or shared on purpose: checked, not assumed.
 
 Decides whether a directory is safe to bind in, and whether a socket belongs to who it should.
 Never repairs what it did not make. Walks from the root with descriptors (O_NOFOLLOW), so that
-nothing can be swapped between the check and the use. Sources: path_resolution(7), openat(2).
+nothing can be swapped between the check and the use; they are O_PATH, because a directory that
+may be passed need not be readable. Sources: path_resolution(7), openat(2).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PraxistError
 
 _LINKS_MAX = 40
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def _unsafe(path: str, what: str) -> PraxistError:
@@ -39,6 +41,53 @@ def ensure_private(path: str | os.PathLike[str]) -> Path:
     finally:
         os.close(descriptor)
     return Path(full)
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeDirectory:
+    """A host scope's directory, as it was found safe to use."""
+
+    owner: int
+    """The user whose registry serves it."""
+    shared: bool
+    """Whether other users are let in."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether we are the one who may serve it."""
+        return self.owner == os.geteuid()
+
+
+def ensure_scope(path: str | os.PathLike[str]) -> ScopeDirectory:
+    """Find, or make private, the directory of a host scope, and prove it safe.
+
+    Private: as `ensure_private` wants it. Shared on purpose: 0711, 0755, 0710 or 0750, so that its
+    group or everybody may pass and only its owner may write, sticky or not; for whoever may write
+    there could put a socket in the registry's place. It belongs to us, to root, or to another user
+    in a parent where not everybody could have made it. Raises as `ensure_private` does.
+    """
+    full = os.path.abspath(os.fspath(path))
+    try:
+        descriptor = _walk(full)
+        try:
+            found, parent = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise PraxistError("path_unusable", f"{full}: {error.strerror}") from None
+    mode = stat.S_IMODE(found.st_mode)
+    if not mode & 0o077:
+        _check_private(full, found)
+        return ScopeDirectory(found.st_uid, shared=False)
+    if mode & 0o022 or not mode & 0o011 or mode & 0o700 != 0o700:
+        raise _unsafe(
+            full,
+            f"has mode {mode:04o}; it must be 0700 (`chmod 700 {full}`), or 0711, 0755, 0710 or "
+            "0750 to be shared with other users",
+        )
+    if found.st_uid not in (0, os.geteuid()) and parent.st_mode & stat.S_IWOTH:
+        raise _unsafe(full, f"belongs to user {found.st_uid}, and anybody could have made it")
+    return ScopeDirectory(found.st_uid, shared=True)
 
 
 def _walk(full: str) -> int:

@@ -5,7 +5,8 @@
 It takes the lock, replays the ledger, and only then binds the socket (a bind takes the path from
 whoever has it). A second one ends with 0 and says who holds the lock. It watches brokers and bound
 shims by pidfd and hands the core facts, never guesses. It ends by itself after a time with no run
-and no allocation (`PRAXIST_ZMQ_REGISTRY_IDLE_S`, default 5), or in order at SIGTERM. When the
+and no allocation (`PRAXIST_ZMQ_REGISTRY_IDLE_S`, default 5; not in a shared scope unless that is
+set), or in order at SIGTERM. When the
 ledger fails it ends with that error's code: brokers ask again, and whoever needs it starts it
 again. It decides nothing about claims. Source of the rules: design 3.
 """
@@ -21,28 +22,35 @@ from pathlib import Path
 from typing import Any
 
 from ..core.claim import ClaimMachine
-from ..core.claim_commands import BrokersGone, ClaimCommand, ProcessesProvedAbsent, RegistryStarted
+from ..core.claim_commands import (
+    BrokersGone,
+    BrokerUnreachable,
+    ClaimCommand,
+    ProcessesProvedAbsent,
+    RegistryStarted,
+)
 from ..core.claim_invariants import state_violations
 from ..core.claim_state import Watch
 from ..core.decision import Send, Stamp, Undecodable
 from ..errors import PraxistError
 from ..host.clock import Clock, SystemClock
-from ..host.identity import boot_id, identity_of
+from ..host.identity import boot_id, identity_of, user_of, visible
 from ..host.paths import HostPaths, canonical
 from ..host.process_watch import ProcessWatch
 from ..host.resource_limits import raise_open_files
-from ..host.runtime_dir import ensure_private
+from ..host.runtime_dir import ScopeDirectory, ensure_private, ensure_scope
 from ..host.signal_pipe import SignalPipe
 from ..host.stdio import ensure_open
 from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..ledger.snapshot import Snapshots
-from ..protocol.claims import ClaimReplyEnvelope, ClaimSnapshot, Denied
+from ..protocol.claims import Bind, ClaimReplyEnvelope, ClaimSnapshot, Denied, RegisterRun
 from ..protocol.codec import decode, decode_claim_event, decode_claim_request, encode
 from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming
 from ..transport.poller import Poller
+from .registry_start import of_another
 from .service_log import configure_log
 from .step import Step
 
@@ -60,10 +68,13 @@ _log = logging.getLogger(__name__)
 class RegistryService:
     """One registry that holds the lock. `serve` returns when it may end."""
 
-    def __init__(self, host: HostPaths, clock: Clock, idle_exit_s: float) -> None:
+    def __init__(
+        self, host: HostPaths, scope: ScopeDirectory, clock: Clock, idle_exit_s: float | None
+    ) -> None:
         self._host = host
+        self._scope = scope
         self._clock = clock
-        self._idle_exit_ms = int(idle_exit_s * 1000)
+        self._idle_exit_ms = None if idle_exit_s is None else int(idle_exit_s * 1000)
         self._ledger = Ledger.open(host.ledger, PROGRAM, LEDGER_OWNER, boot_id())
         self._machine = recovered(self._ledger)
         self._step = Step(self._machine, self._ledger, self._send, refusal)
@@ -71,7 +82,7 @@ class RegistryService:
         self._watch: ProcessWatch[Watch] = ProcessWatch(
             self._poller.register, self._poller.unregister
         )
-        self._facts: list[Any] = [RegistryStarted(boot_id())]
+        self._facts: list[Any] = [RegistryStarted(boot_id(), os.geteuid())]
         self._door: FrontDoor | None = None
         self._watched_version = -1
         self._compact_at_ms = 0
@@ -87,14 +98,18 @@ class RegistryService:
         self._turn([])
         while self._facts:
             self._turn([])
-        self._door = FrontDoor(self._host.registry_socket)
+        self._door = FrontDoor(
+            self._host.registry_socket,
+            everybody=self._scope.shared,
+            mono_ms=self._clock.mono_ms if self._scope.shared else None,
+        )
         self._poller.register(self._door)
         me = identity_of(os.getpid())
         info = {
             "pid": os.getpid(),
             "epoch": self.epoch,
             "process": None if me is None else me.model_dump(),
-            "idle_exit_s": self._idle_exit_ms / 1000,
+            "idle_exit_s": None if self._idle_exit_ms is None else self._idle_exit_ms / 1000,
         }
         write_atomically(self._host.registry_info, json.dumps(info).encode() + b"\n", durable=False)
 
@@ -112,13 +127,16 @@ class RegistryService:
                 self._busy_at_ms = self._clock.mono_ms()
             self._turn(messages)
             self._compact()
-            if not self._facts and self._idle_ms() >= self._idle_exit_ms:
-                return f"no run and no allocation for {self._idle_exit_ms / 1000:g} s"
+            limit_ms = self._idle_exit_ms
+            if limit_ms is not None and not self._facts and self._idle_ms() >= limit_ms:
+                return f"no run and no allocation for {limit_ms / 1000:g} s"
 
     def close(self) -> None:
         """Unbind, close the ledger; the lock is the caller's."""
         self._step.flush()
         if self._door is not None:
+            counts = {"refused": self._machine.refused, "door": self._door.counters}
+            _log.info("served until now", extra={"fields": counts})
             self._door.close()
             self._host.registry_info.unlink(missing_ok=True)
         self._watch.close()
@@ -144,6 +162,7 @@ class RegistryService:
             body = encode(ClaimReplyEnvelope(request_id=send.request_id, reply=reply))
             if not self._door.send(send.address, body):
                 _log.info("a broker was not there for its %s", reply.kind)
+                self._facts.append(BrokerUnreachable(send.address))
 
     def _note_gone(self, gone: Sequence[Watch]) -> None:
         brokers = tuple(watch for watch in gone if watch.attempt is None)
@@ -179,7 +198,7 @@ class RegistryService:
         for wake in (self._machine.wake_at_ms(), self._step.due_ms()):
             if wake is not None:
                 due.append(wake - self._clock.mono_ms())
-        if self._machine.idle:
+        if self._machine.idle and self._idle_exit_ms is not None:
             due.append(self._idle_exit_ms - self._idle_ms())
         return max(0, min(due)) if due else None
 
@@ -195,7 +214,29 @@ def _command(message: Incoming) -> ClaimCommand | Undecodable:
         request=envelope.request,
         uid=message.uid,
         pid=message.pid,
+        forged=None if message.uid == os.geteuid() else _forged(envelope.request, message),
     )
+
+
+def _forged(request: Any, message: Incoming) -> str | None:
+    """What is false of the processes that another user's request names; None when nothing is.
+
+    Its end is all that frees what a run holds, so a run is served only while its broker's end can
+    be seen, and an attempt is bound only to a process of the same user.
+    """
+    if isinstance(request, RegisterRun):
+        seen = identity_of(message.pid)
+        if seen is None:
+            return f"process {message.pid}, which sent this, cannot be seen in this /proc"
+        if request.run.broker != seen:
+            return f"process {message.pid} sent this, and another one is named as the broker"
+    if isinstance(request, Bind):
+        if not visible(request.shim):
+            return "the shim is no process of this host's process namespace and boot"
+        user = user_of(request.shim.pid)
+        if user not in (None, message.uid):
+            return f"process {request.shim.pid} belongs to another user"
+    return None
 
 
 def refusal(command: Any) -> Send | None:
@@ -238,9 +279,14 @@ def _decoded(kind: Any, payload: bytes, what: str) -> Any:
         raise PraxistError("ledger_damaged", f"{what}: {error.detail}") from error
 
 
-def idle_exit_s() -> float:
-    """The configured time until an unused registry ends. Raises `usage` when it is malformed."""
+def idle_exit_s(shared: bool) -> float | None:
+    """The configured time until an unused registry ends. Raises `usage` when it is malformed.
+
+    One that other users need, and may not start, stays unless a time is set.
+    """
     text = os.environ.get("PRAXIST_ZMQ_REGISTRY_IDLE_S", "")
+    if shared and not text:
+        return None
     try:
         value = float(text) if text else IDLE_EXIT_S
     except ValueError:
@@ -254,8 +300,8 @@ def idle_exit_s() -> float:
 
 def run(host: HostPaths, tell: Any) -> int:
     """Everything from the lock to the end. Returns the exit status. Raises PraxistError."""
-    ensure_private(host.directory)
-    idle = idle_exit_s()
+    scope = own_scope(host)
+    idle = idle_exit_s(scope.shared)
     me = identity_of(os.getpid())
     holder = {"pid": os.getpid(), "process": None if me is None else me.model_dump()}
     try:
@@ -269,7 +315,7 @@ def run(host: HostPaths, tell: Any) -> int:
     try:
         remove_leftovers(host.registry_info)
         signals = SignalPipe()
-        service = RegistryService(host, SystemClock(), idle)
+        service = RegistryService(host, scope, SystemClock(), idle)
         try:
             service.open()
             tell({"ready": {"pid": os.getpid(), "epoch": service.epoch}})
@@ -280,6 +326,14 @@ def run(host: HostPaths, tell: Any) -> int:
     finally:
         lock.release()
     return 0
+
+
+def own_scope(host: HostPaths) -> ScopeDirectory:
+    """The scope's directory, when we may serve it. Raises `unsafe_path`, `not_yours`."""
+    scope = ensure_scope(host.directory)
+    if not scope.ours:
+        raise PraxistError("not_yours", of_another(host, scope.owner))
+    return scope
 
 
 class _Starter:
@@ -335,6 +389,7 @@ def main(argv: Sequence[str]) -> int:
     starter = _Starter(ready)
     configure_log(PROGRAM)
     try:
+        own_scope(host)
         ensure_private(host.log)
         configure_log(PROGRAM, _log_behind_stderr(host.log / f"{PROGRAM}.log"))
         raise_open_files()

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ERRORS, PraxistError
 from ..host.clock import Clock, SystemClock
 from ..host.paths import HostPaths
-from ..host.runtime_dir import check_socket_owner, ensure_private
+from ..host.runtime_dir import ScopeDirectory, check_socket_owner, ensure_private, ensure_scope
 from ..host.spawn import service_environment
 from ..ledger.lock import OwnerLock
 from .child import service_command
@@ -35,18 +35,36 @@ class _EndedSilently(PraxistError):
     """It ended before it said that it serves, or why it does not."""
 
 
-def ensure_registry(host: HostPaths) -> None:
+def ensure_registry(host: HostPaths) -> ScopeDirectory:
     """Return once a registry serves `host`; start one, detached, when nobody does.
 
-    Raises `unsafe_path` or `path_unusable` for a directory that is not private, `start_failed`
-    when none serves in time, and the code with which the started one ended.
+    In another user's shared scope none is started. Raises `unsafe_path` or `path_unusable` for a
+    directory that is neither private nor shared as it should be, `no_registry` when none serves
+    another's, `start_failed` when none serves in time, and the code with which the started one
+    ended.
     """
+    scope = ensure_scope(host.directory)
+    if scope.ours:
+        ensure_private(host.log)
+    if serves(host, scope.owner):
+        return scope
+    if not scope.ours:
+        raise PraxistError("no_registry", of_another(host, scope.owner))
+    _start_one(host)
+    return scope
+
+
+def of_another(host: HostPaths, owner: int) -> str:
+    """In words, who may serve a scope, and how."""
+    return (
+        f"{host.directory} belongs to user {owner}, who alone may serve it: "
+        f"`python -m praxist_zmq.service.registry {host.directory} --detach`"
+    )
+
+
+def _start_one(host: HostPaths) -> None:
     clock = SystemClock()
     deadline_ms = clock.mono_ms() + START_MS
-    ensure_private(host.directory)
-    ensure_private(host.log)
-    if serves(host):
-        return
     lock = _start_lock(host, clock, deadline_ms)
     try:
         held, silent_ends = "", 0
@@ -66,10 +84,13 @@ def ensure_registry(host: HostPaths) -> None:
         lock.release()
 
 
-def serves(host: HostPaths) -> bool:
-    """Whether somebody listens on the registry's socket. Raises `unsafe_path` for a stranger's."""
+def serves(host: HostPaths, owner: int | None = None) -> bool:
+    """Whether somebody listens on the registry's socket. Raises `unsafe_path` for a stranger's.
+
+    `owner` is the user who should; by default we.
+    """
     try:
-        check_socket_owner(host.registry_socket, os.geteuid())
+        check_socket_owner(host.registry_socket, os.geteuid() if owner is None else owner)
     except FileNotFoundError:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -42,7 +42,8 @@ class RegistryWatch:
         """Find or start the registry, and watch it. Raises PraxistError."""
         self._forget(poller)
         for _ in range(LOOKS_MAX):
-            ensure_registry(self._host)
+            if not ensure_registry(self._host).ours:
+                return  # its owner keeps it there; our broker comes back to it by itself
             if self._watch_it():
                 assert self._pidfd is not None
                 poller.register(self._pidfd)

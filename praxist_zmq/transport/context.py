@@ -3,7 +3,7 @@
 Decides the options of every ZeroMQ socket and how an ipc path is bound. Never decides what a
 message means. Sources: zmq_setsockopt(3), zmq_ipc(7), unix(7).
 
-Two facts shape `bind_private`: ZeroMQ's bind removes whatever lies at the path, a regular file
+Two facts shape `bind_checked`: ZeroMQ's bind removes whatever lies at the path, a regular file
 included, and the mode of the socket follows the umask. So the path is looked at first, and the
 umask is narrowed around the bind (a chmod afterwards would leave a window).
 """
@@ -114,17 +114,20 @@ def endpoint_of(path: str | os.PathLike[str]) -> str:
     return f"ipc://{text}"
 
 
-def bind_private(socket: ZSocket, path: str | os.PathLike[str]) -> BoundFile:
+def bind_checked(
+    socket: ZSocket, path: str | os.PathLike[str], *, everybody: bool = False
+) -> BoundFile:
     """Bind to a path that only this user may reach; an old socket of ours there is replaced.
 
-    The caller has checked the directory (`host.runtime_dir.ensure_private`) and holds the lock
+    With `everybody` all may reach it who may pass the directory.
+    The caller has checked the directory (`host.runtime_dir`) and holds the lock
     that makes it the only one to bind here. Raises `unsafe_path` when something that is not our
     socket lies at the path, `path_unusable` when the bind fails.
     """
     place = Path(path)
     endpoint = endpoint_of(place)
     _refuse_strange_file(place)
-    before = os.umask(0o177)
+    before = os.umask(0o111 if everybody else 0o177)
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 
 from . import zap
-from .context import ZSocket, bind_private
+from .context import ZSocket, bind_checked
 
 
 class Door:
     """A bound socket. It is closed, and its file removed, also when opening it fails.
 
     `partner` is the kind of socket that proves that the kernel's word about a peer arrives; None
-    leaves that to another door of the process. Raises PraxistError when the path is unsafe or
+    leaves that to another door of the process. `everybody`: other users may
+    connect too. Raises PraxistError when the path is unsafe or
     credentials do not arrive.
     """
 
@@ -26,11 +27,13 @@ class Door:
         policy: zap.DoorPolicy,
         path: str | os.PathLike[str],
         partner: int | None = None,
+        *,
+        everybody: bool = False,
     ) -> None:
         self._socket = socket
         self._domain = zap.gatekeeper().guard(socket, policy)
         try:
-            self._file = bind_private(socket, path)
+            self._file = bind_checked(socket, path, everybody=everybody)
         except BaseException:
             self._shut()
             raise

@@ -50,9 +50,10 @@ def refusal_body(code: str, detail: str, request_id: str | None = None) -> bytes
 class FrontDoor:
     """A bound ROUTER under ZAP.
 
-    `uids` are the users let in (default: only ours); `mono_ms`, a clock in milliseconds, turns
-    the quota of connections on. Raises PraxistError when the path is unsafe or credentials do
-    not arrive. `counters` says what was refused and dropped since start.
+    `uids` are the users let in (default: only ours), `everybody` lets all in who may pass its
+    directory; `mono_ms`, a clock in milliseconds, turns the quota of connections on. Raises
+    PraxistError when the path is unsafe or credentials do not arrive. `counters` says what was
+    refused and dropped since start.
     """
 
     def __init__(
@@ -60,9 +61,10 @@ class FrontDoor:
         path: str | os.PathLike[str],
         *,
         uids: frozenset[int] | None = None,
+        everybody: bool = False,
         mono_ms: Callable[[], int] | None = None,
     ) -> None:
-        self._policy = zap.DoorPolicy(uids or zap.own_uid_only(), mono_ms)
+        self._policy = zap.DoorPolicy(None if everybody else uids or zap.own_uid_only(), mono_ms)
         self.socket: ZSocket = open_socket(
             zmq.ROUTER,
             send_messages_max=REPLIES_WAITING_MAX,
@@ -80,7 +82,7 @@ class FrontDoor:
             "dropped_slow_peer": 0,
             "dropped_peer_gone": 0,
         }
-        self._door = Door(self.socket, self._policy, path, zmq.DEALER)
+        self._door = Door(self.socket, self._policy, path, zmq.DEALER, everybody=everybody)
 
     @property
     def sockets(self) -> tuple[ZSocket, ...]:

@@ -83,7 +83,8 @@ class ConnectionQuota:
 class DoorPolicy:
     """Whom one door admits. Counters are written by the handler's thread only."""
 
-    uids: frozenset[int]
+    uids: frozenset[int] | None
+    """None lets every user in, each under its own name."""
     mono_ms: Callable[[], int] | None = None
     by_process: ConnectionQuota = field(default_factory=lambda: ConnectionQuota(512, 64))
     by_user: ConnectionQuota = field(default_factory=lambda: ConnectionQuota(8_192, 2_048))
@@ -99,7 +100,7 @@ class DoorPolicy:
         ours = (who.uid, who.gid, who.pid) == (os.geteuid(), os.getegid(), os.getpid())
         if ours:
             self.own_credentials_seen.set()
-        if who.uid not in self.uids:
+        if self.uids is not None and who.uid not in self.uids:
             return None
         if self.mono_ms is not None and not ours:
             now = self.mono_ms()

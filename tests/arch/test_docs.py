@@ -54,7 +54,7 @@ def test_the_page_on_testing_has_every_folder_once_and_every_campaign() -> None:
 
 def test_continuous_integration_installs_what_tests_would_skip_without() -> None:
     asked = re.compile(r"which\(\"(\w+)\"\)")
-    everywhere = {"bash", "unshare", "cc"}  # a system has them; gcc brings cc
+    everywhere = {"bash", "unshare", "setpriv", "cc"}  # a system has them; gcc brings cc
     needed = {
         name
         for path in (CHECKOUT / "tests").rglob("*.py")

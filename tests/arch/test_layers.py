@@ -130,7 +130,7 @@ def test_only_the_door_guards_and_binds() -> None:
         source.parts
         for source in package()
         for _, name in calls(source)
-        if name.split(".")[-1] in ("bind_private", "guard")
+        if name.split(".")[-1] in ("bind_checked", "guard")
     }
     assert binders == {("transport", "door")}
 

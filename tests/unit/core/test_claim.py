@@ -8,9 +8,8 @@ import pytest
 
 from praxist_zmq.core.claim import ORPHAN_GRACE_MS, ClaimMachine
 from praxist_zmq.core.claim_admit import ROWS_MAX, RUNS_MAX
-from praxist_zmq.core.claim_commands import BrokersGone, ProcessesProvedAbsent, RegistryStarted
+from praxist_zmq.core.claim_commands import RegistryStarted
 from praxist_zmq.core.claim_invariants import history_violations, state_violations
-from praxist_zmq.core.claim_state import Watch
 from praxist_zmq.core.decision import Undecodable
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.claims import (
@@ -27,65 +26,16 @@ from praxist_zmq.protocol.claims import (
     RunDeregistered,
     ViewHost,
 )
+from tests.support.claim_desk import A, Desk
 from tests.support.claims import (
     BOOT,
-    command,
     exclusive,
     process,
     reserve,
-    run_key,
     run_row,
     shared,
     stamp,
 )
-
-A, B = run_key("a"), run_key("b")
-
-
-class Desk:
-    """A machine, its history, and a way to ask it."""
-
-    def __init__(self) -> None:
-        self.machine = ClaimMachine()
-        self.history: list[Any] = []
-        self.fact(RegistryStarted(BOOT))
-
-    def fact(self, fact: Any, mono_ms: int = 0) -> list[Any]:
-        events = self.machine.decide(fact, stamp(mono_ms)).events
-        self.history += events
-        return events
-
-    def ask(self, request: Any, request_id: str | None = None, address: Any = b"a") -> Any:
-        decision = self.machine.decide(command(request, request_id, address), stamp())
-        self.history += decision.events
-        assert len(decision.outbox) == 1
-        assert decision.outbox[0].address == address
-        return decision.outbox[0].message
-
-    def settle(self, mono_ms: int = 0) -> list[Any]:
-        decision = self.machine.settle(stamp(mono_ms))
-        self.history += decision.events
-        return decision.outbox
-
-    def register(self, name: str, epoch: int = 1, attempts: tuple[str, ...] = ()) -> Any:
-        return self.ask(
-            RegisterRun(run=run_row(name, epoch), attempts=attempts), address=name.encode()
-        )
-
-    def held(self) -> set[tuple[str, str]]:
-        return set(self.machine.state.rows)
-
-    def bind(self, attempt: str, pid: int = 900, epoch: int = 1, key: str = A) -> Any:
-        return self.ask(Bind(run_key=key, epoch=epoch, attempt=attempt, shim=process(pid)))
-
-    def release(self, attempt: str, epoch: int = 1, request_id: str | None = None) -> Any:
-        return self.ask(Release(run_key=A, epoch=epoch, attempt=attempt), request_id)
-
-    def shim_gone(self, attempt: str, pid: int = 900) -> list[Any]:
-        return self.fact(ProcessesProvedAbsent((Watch(A, attempt, process(pid)),)))
-
-    def broker_gone(self, epoch: int = 1) -> list[Any]:
-        return self.fact(BrokersGone((Watch(A, None, run_row("a", epoch).broker),)))
 
 
 @pytest.fixture
@@ -94,12 +44,7 @@ def desk() -> Any:
     assert isinstance(desk.register("a"), Registered)
     assert isinstance(desk.register("b"), Registered)
     yield desk
-    assert state_violations(desk.machine.state) == []
-    assert history_violations(desk.history) == []
-    again = ClaimMachine()
-    for sequence, event in enumerate(desk.history, start=1):
-        again.apply(event, sequence)
-    assert again.snapshot() == desk.machine.snapshot()
+    desk.check()
 
 
 def test_exclusive_device_has_one_holder(desk: Desk) -> None:

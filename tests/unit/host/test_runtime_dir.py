@@ -11,7 +11,7 @@ import pytest
 
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.liveness import NamedProcess, boot_id, liveness, own_namespace, start_ticks
-from praxist_zmq.host.runtime_dir import check_socket_owner, ensure_private
+from praxist_zmq.host.runtime_dir import check_socket_owner, ensure_private, ensure_scope
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs to own files as another user")
 
@@ -127,3 +127,56 @@ def test_liveness_needs_every_part_to_match() -> None:
 def test_a_malformed_process_is_refused(value: object) -> None:
     with pytest.raises(PraxistError):
         NamedProcess.of(value)
+
+
+@pytest.mark.parametrize("mode", [0o711, 0o755, 0o710, 0o750, 0o2755])
+def test_a_scope_that_others_may_pass_is_shared(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s").chmod(mode)
+    scope = ensure_scope(tmp_path / "s")
+    assert (scope.owner, scope.shared, scope.ours) == (os.geteuid(), True, True)
+
+
+def test_a_scope_is_made_private(tmp_path: Path) -> None:
+    scope = ensure_scope(tmp_path / "new")
+    assert (scope.owner, scope.shared) == (os.geteuid(), False)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o775, 0o722, 0o704, 0o611])
+def test_a_scope_that_others_may_write_or_cannot_pass_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s").chmod(mode)
+    with pytest.raises(PraxistError) as raised:
+        ensure_scope(tmp_path / "s")
+    assert raised.value.code == "unsafe_path"
+    assert "chmod 700" in raised.value.detail
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make directories of other users")
+@pytest.mark.parametrize(("parent", "safe"), [(0o711, True), (0o1777, False)])
+def test_another_users_scope_is_used_where_not_everybody_could_make_it(
+    tmp_path: Path, parent: int, safe: bool
+) -> None:
+    place = tmp_path / "p" / "s"
+    place.mkdir(parents=True)
+    place.parent.chmod(parent)
+    place.chmod(0o711)
+    os.chown(place, 64_001, 64_001)
+    if safe:
+        scope = ensure_scope(place)
+        assert (scope.owner, scope.shared, scope.ours) == (64_001, True, False)
+        return
+    with pytest.raises(PraxistError) as raised:
+        ensure_scope(place)
+    assert raised.value.code == "unsafe_path"
+    assert "anybody could have made it" in raised.value.detail
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make directories of other users")
+def test_another_users_private_directory_is_no_scope_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    os.chown(tmp_path / "s", 64_001, 64_001)
+    with pytest.raises(PraxistError) as raised:
+        ensure_scope(tmp_path / "s")
+    assert raised.value.code == "unsafe_path"

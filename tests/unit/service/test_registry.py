@@ -14,6 +14,7 @@ import pytest
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.host.paths import HostPaths
+from praxist_zmq.host.runtime_dir import ensure_scope
 from praxist_zmq.ledger.snapshot import Snapshots
 from praxist_zmq.protocol.claims import (
     Bind,
@@ -193,8 +194,8 @@ def test_wrong_arguments_are_told(
     assert b"wrong usage" in done.stderr
 
 
-def test_a_directory_that_others_may_enter_is_refused(host: HostPaths) -> None:
-    host.directory.chmod(0o755)
+def test_a_directory_that_others_may_write_is_refused(host: HostPaths) -> None:
+    host.directory.chmod(0o775)
     registry = RegistryProcess(host)
     told = registry.start()
     host.directory.chmod(0o700)
@@ -267,7 +268,7 @@ def test_a_snapshot_that_the_disk_has_no_room_for_does_not_end_it(
         tried.append(sequence)
         raise PraxistError("no_space", "the fake disk is full")
 
-    service = RegistryService(host, SystemClock(), 60.0)
+    service = RegistryService(host, ensure_scope(host.directory), SystemClock(), 60.0)
     real = service._ledger
     try:
         monkeypatch.setattr(Snapshots, "write", full)

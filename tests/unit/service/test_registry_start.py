@@ -15,6 +15,7 @@ import pytest
 
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.paths import HostPaths
+from praxist_zmq.host.runtime_dir import ScopeDirectory
 from praxist_zmq.service import registry_start
 from praxist_zmq.service.child import service_command
 from praxist_zmq.service.registry_start import ensure_registry
@@ -51,7 +52,7 @@ def test_twenty_at_once_start_one(host: HostPaths) -> None:
     others = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(6)]
     with ThreadPoolExecutor(14) as threads:
         done = [threads.submit(ensure_registry, host) for _ in range(14)]
-    assert [future.result() for future in done] == [None] * 14
+    assert [future.result() for future in done] == [ScopeDirectory(os.geteuid(), shared=False)] * 14
     assert [other.wait(60) for other in others] == [0] * 6
     assert (host.log / "registry.log").read_text().count(" serves ") == 1
 
@@ -92,8 +93,8 @@ def test_a_starter_that_hangs_is_an_error_in_bounded_time(
     assert raised.value.code == "start_failed"
 
 
-def test_a_directory_that_is_not_private_is_refused(host: HostPaths) -> None:
-    host.directory.chmod(0o750)
+def test_a_directory_that_others_may_write_is_refused(host: HostPaths) -> None:
+    host.directory.chmod(0o770)
     try:
         with pytest.raises(PraxistError) as raised:
             ensure_registry(host)

@@ -13,6 +13,7 @@ import pytest
 
 from praxist_zmq.host.identity import read_stat
 from praxist_zmq.host.paths import HostPaths
+from praxist_zmq.host.runtime_dir import ScopeDirectory
 from praxist_zmq.service import registry_watch
 from praxist_zmq.service.registry_start import ensure_registry
 from praxist_zmq.service.registry_watch import RegistryWatch
@@ -54,8 +55,8 @@ def test_one_that_ends_between_two_looks_is_started_again_and_watched(
 ) -> None:
     ended = []
 
-    def ensure_and_end_it(paths: HostPaths) -> None:
-        ensure_registry(paths)
+    def ensure_and_end_it(paths: HostPaths) -> ScopeDirectory:
+        scope = ensure_registry(paths)
         pid = _pid(paths)
         assert pid is not None
         if not ended:
@@ -63,6 +64,7 @@ def test_one_that_ends_between_two_looks_is_started_again_and_watched(
             _end(pid)
             if orderly:
                 paths.registry_info.unlink()
+        return scope
 
     monkeypatch.setattr(registry_watch, "ensure_registry", ensure_and_end_it)
     watch, poller = RegistryWatch(host), Poller()
