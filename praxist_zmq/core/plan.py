@@ -211,7 +211,9 @@ def denied(turn: Turn, attempt: str, code: str, detail: str) -> None:
     soft = turn.soft
     found = drop_plan(turn, attempt, put_back=True)
     version = soft.host_view.version if soft.host_view is not None else 0
-    denial = Denial(code, detail[:DETAIL_CHARACTERS_MAX], version, soft.now_ms + DENIED_PAUSE_MS)
+    denial = Denial(
+        code, detail[:DETAIL_CHARACTERS_MAX], soft.host_view, soft.now_ms + DENIED_PAUSE_MS
+    )
     of_slots = code == "fair_share" and found is not None and not found.envelope.device_uuids
     if code in OF_ALL_JOBS or of_slots:
         soft.registry_denial = denial

@@ -51,13 +51,19 @@ class Denial:
 
     code: str
     detail: str
-    view_version: int
+    view: HostView | None
+    """As it was then: what others hold, how many the host takes, and who waits."""
     until_ms: int
 
     def holds(self, soft: SoftState) -> bool:
         """Whether asking again now would bring the same answer."""
-        version = soft.host_view.version if soft.host_view is not None else 0
-        return version == self.view_version and soft.now_ms < self.until_ms
+        return soft.now_ms < self.until_ms and _same_host(self.view, soft.host_view)
+
+
+def _same_host(one: HostView | None, other: HostView | None) -> bool:
+    if one is other or one is None or other is None:
+        return one is other
+    return (one.version, one.limit, one.wants) == (other.version, other.limit, other.wants)
 
 
 @dataclass(slots=True)

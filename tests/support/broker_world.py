@@ -22,6 +22,7 @@ from praxist_zmq.core.commands import (
     RegistrySaid,
 )
 from praxist_zmq.core.decision import Decision, Stamp
+from praxist_zmq.core.plan import SAMPLE_PAUSE_MS
 from praxist_zmq.core.soft import SoftState
 from praxist_zmq.core.state import BrokerState
 from praxist_zmq.protocol import orders, reports
@@ -354,7 +355,13 @@ class World:
         for _ in range(10_000):
             if self.sampling and (self.broker.soft.sample_age_ms() or 0) > SAMPLE_MS:
                 self.turn(self.sample())
-            if not self.deliver():
+            if self.deliver():
+                continue
+            if not (self.sampling and self.broker.soft.sample_wanted):
+                return
+            self.now_ms += SAMPLE_PAUSE_MS
+            self.turn()
+            if not self.to_broker:
                 return
         raise AssertionError("the world does not come to rest")
 
