@@ -113,6 +113,7 @@ class Launcher:
         """Let go of everything. Running experiments go on; waiting shims end by themselves."""
         for handle in self._attempts.handles.values():
             handle.close()
+        self._attempts.files.close()
         self._nursery.close()
         self._signals.close()
         self._wakeups.close()

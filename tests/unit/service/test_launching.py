@@ -26,7 +26,7 @@ def test_an_exit_code_is_reported_once_the_tree_is_gone(
     assert (ended.outcome, ended.exit_code, ended.signal) == ("exited", code, None)
     assert ended.log_tail == ("hello\n" if code else "")
     assert bench.log("j-1.1") == b"hello\n"
-    assert not list(bench.run.protected_pids.iterdir())
+    assert not list(bench.run.protected_pids.glob("*.json"))
 
 
 def test_a_death_by_signal_is_reported_as_such(bench: Bench) -> None:
