@@ -194,7 +194,6 @@ class Attempts:
 
     def learn(self, handle: Handle, fact: Fact) -> None:
         """Advance the life by one fact and report what changed."""
-        before = latest_report(handle.life)
         old_phase = handle.life.phase
         handle.life = advance(handle.life, fact)
         if handle.life.phase is Phase.ENDED:
@@ -202,7 +201,8 @@ class Attempts:
                 self._finish(handle)
             return
         after = latest_report(handle.life)
-        if after is not None and after != before:
+        if after is not None and after != handle.told:
+            handle.told = after
             self.outbox.append(after)
 
     def _finish(self, handle: Handle) -> None:
