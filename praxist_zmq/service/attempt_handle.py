@@ -50,6 +50,8 @@ class Handle:
     log: int | None = None
     shim_fd: int | None = None
     leader_fd: int | None = None
+    protected: bool = False
+    """Whether a manifest was written for its evaluator."""
     orphan_fd: int | None = None
     """One process of it that lives on without the shim: until it ends no look is needed."""
     ledger_leader: ProcessIdentity | None = None
