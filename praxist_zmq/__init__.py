@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing itself is a third of the memory that every fork of a shim copies
 if TYPE_CHECKING:
+    from typing import Any
+
     from .client import Client
     from .errors import PraxistError
 

@@ -8,9 +8,9 @@ only when its shim is gone and its tree is proved absent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..protocol.evidence import ExitRecord
 from ..protocol.process import ProcessIdentity
@@ -52,9 +52,8 @@ class Phase(StrEnum):
     """Nothing is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
-    """What is known about one attempt."""
+class Life(NamedTuple):
+    """What is known about one attempt. A tuple: it is replaced six times in each."""
 
     attempt: str
     phase: Phase = Phase.SPAWNING
@@ -153,8 +152,7 @@ Fact = (
 
 
 def _refused(life: Life, fact: SpawnRefused) -> Life:
-    return replace(
-        life,
+    return life._replace(
         phase=Phase.ENDED,
         refused=fact.stage,
         permanent=fact.permanent,
@@ -163,31 +161,30 @@ def _refused(life: Life, fact: SpawnRefused) -> Life:
 
 
 def _withdrawn(life: Life, fact: Withdrawn) -> Life:
-    return replace(life, phase=Phase.ENDED, outcome="never_ran", detail=fact.detail[:2000])
+    return life._replace(phase=Phase.ENDED, outcome="never_ran", detail=fact.detail[:2000])
 
 
 def _ready(life: Life, fact: ShimReady) -> Life:
-    return replace(life, phase=Phase.WAITING, shim=fact.shim)
+    return life._replace(phase=Phase.WAITING, shim=fact.shim)
 
 
 def _released(life: Life, _: GoGiven) -> Life:
-    return replace(life, phase=Phase.RELEASED)
+    return life._replace(phase=Phase.RELEASED)
 
 
 def _going(life: Life, _: Going) -> Life:
-    return replace(life, going=True)
+    return life._replace(going=True)
 
 
 def _started(life: Life, fact: LeaderStarted) -> Life:
-    return replace(
-        life, phase=Phase.RUNNING, leader=fact.leader, started_at_ms=fact.at_ms, going=True
+    return life._replace(
+        phase=Phase.RUNNING, leader=fact.leader, started_at_ms=fact.at_ms, going=True
     )
 
 
 def _ended(life: Life, fact: LeaderEnded) -> Life:
     record = fact.record
-    return replace(
-        life,
+    return life._replace(
         phase=Phase.DRAINING,
         going=True,
         outcome=record.outcome,
@@ -202,7 +199,7 @@ def _ended(life: Life, fact: LeaderEnded) -> Life:
 
 
 def _gone_waiting(life: Life, fact: ShimGone) -> Life:
-    return replace(life, phase=Phase.ENDED, outcome="never_ran", detail=fact.detail)
+    return life._replace(phase=Phase.ENDED, outcome="never_ran", detail=fact.detail)
 
 
 def _gone_released(life: Life, fact: ShimGone) -> Life:
@@ -213,21 +210,21 @@ def _gone_released(life: Life, fact: ShimGone) -> Life:
 
 def _gone_running(life: Life, fact: ShimGone) -> Life:
     detail = fact.detail or "its shim was destroyed, and the exit status with it"
-    return replace(life, phase=Phase.SWEEPING, outcome="unknown", detail=detail)
+    return life._replace(phase=Phase.SWEEPING, outcome="unknown", detail=detail)
 
 
 def _gone_draining(life: Life, _: ShimGone) -> Life:
-    return replace(life, phase=Phase.ENDED if life.drained else Phase.SWEEPING)
+    return life._replace(phase=Phase.ENDED if life.drained else Phase.SWEEPING)
 
 
 def _absent(life: Life, _: TreeAbsent) -> Life:
-    return replace(life, phase=Phase.ENDED, stuck=())
+    return life._replace(phase=Phase.ENDED, stuck=())
 
 
 def _stuck(life: Life, fact: Stuck) -> Life:
     if life.outcome in (None, "unknown"):
-        return replace(life, stuck=fact.pids, detail=fact.detail[:2000])
-    return replace(life, stuck=fact.pids)
+        return life._replace(stuck=fact.pids, detail=fact.detail[:2000])
+    return life._replace(stuck=fact.pids)
 
 
 TABLE: dict[tuple[Phase, type], Callable[[Life, Any], Life]] = {

@@ -23,6 +23,10 @@ from .paths import RunPaths
 from .shim import EVIDENCE
 
 EVIDENCE_BYTES_MAX = 65_536
+MANIFEST_BYTES = 512
+"""Of every manifest, filled up with blanks: so one can be written over another."""
+SPARES_MAX = 256
+NEW_MANIFEST = ".new"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -48,6 +52,7 @@ class AttemptFiles:
 
     def __init__(self, run: RunPaths) -> None:
         self.run = run
+        self._spares: list[str] = []
 
     def _descend(self, *components: str, create: bool = False) -> int:
         """A descriptor of a directory below the run. Raises OSError; ELOOP/ENOTDIR on a link."""
@@ -153,40 +158,86 @@ class AttemptFiles:
                 "pid_namespace": leader.pid_namespace,
             }
         ).encode()
-        name, temporary = f"{attempt}.json", f".{attempt}.json.tmp"
+        name = f"{attempt}.json"
         try:
             at = self._descend("protected_pids", create=True)
             try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                try:
-                    fd = os.open(temporary, flags, 0o644, dir_fd=at)
-                except FileExistsError:
-                    os.unlink(temporary, dir_fd=at)
-                    fd = os.open(temporary, flags, 0o644, dir_fd=at)
-                try:
-                    os.write(fd, body)
-                finally:
-                    os.close(fd)
-                os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+                written = self._write_spare(at, body.ljust(MANIFEST_BYTES))
+                os.rename(written, name, src_dir_fd=at, dst_dir_fd=at)
             finally:
                 os.close(at)
         except OSError as error:
             raise PraxistError("path_unusable", f"protected_pids/{name}: {error}") from error
 
+    def _write_spare(self, at: int, body: bytes) -> str:
+        """The name of a file with this content, under which nobody looks for a manifest.
+
+        A spare one is written anew if it is still a plain file of its own.
+        """
+        while self._spares:
+            spare = self._spares.pop()
+            try:
+                fd = os.open(spare, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                             dir_fd=at)  # fmt: skip
+            except OSError:
+                continue  # somebody took it, or put something else there: make another
+            try:
+                found = os.fstat(fd)
+                if stat.S_ISREG(found.st_mode) and (found.st_nlink, found.st_size) == (
+                    1,
+                    len(body),
+                ):
+                    os.write(fd, body)
+                    return spare
+            finally:
+                os.close(fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(NEW_MANIFEST, flags, 0o644, dir_fd=at)
+        except FileExistsError:
+            os.unlink(NEW_MANIFEST, dir_fd=at)
+            fd = os.open(NEW_MANIFEST, flags, 0o644, dir_fd=at)
+        try:
+            os.write(fd, body)
+        finally:
+            os.close(fd)
+        return NEW_MANIFEST
+
     def unprotect(self, attempt: str) -> None:
-        """Remove the manifest, if it is there. Raises PraxistError `path_unusable`."""
+        """Take the manifest away, if it is there. Raises PraxistError `path_unusable`.
+
+        Its file is kept as a spare one. A file that is made and removed for every attempt is dear
+        beyond itself: ext4 without a journal gives an inode out again only after minutes, and
+        every file made until then looks at all of them first.
+        """
+        name = f"{attempt}.json"
         try:
             at = self._descend("protected_pids")
             try:
-                os.unlink(f"{attempt}.json", dir_fd=at)
+                if len(self._spares) < SPARES_MAX:
+                    spare = f".spare-{len(self._spares)}"
+                    os.rename(name, spare, src_dir_fd=at, dst_dir_fd=at)
+                    self._spares.append(spare)
+                else:
+                    os.unlink(name, dir_fd=at)
             finally:
                 os.close(at)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise PraxistError(
-                "path_unusable", f"protected_pids/{attempt}.json: {error}"
-            ) from error
+            raise PraxistError("path_unusable", f"protected_pids/{name}: {error}") from error
+
+    def close(self) -> None:
+        """Remove the spare files, as far as they are there."""
+        with contextlib.suppress(OSError):  # others may have removed them or the directory
+            at = self._descend("protected_pids")
+            try:
+                for spare in self._spares:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(spare, dir_fd=at)
+            finally:
+                os.close(at)
+        self._spares.clear()
 
 
 def _read_lines(at: int) -> list[bytes]:

@@ -22,7 +22,7 @@ from .zygote import BOOT, request
 
 RESTARTS_MAX = 5
 RESTART_WINDOW_MS = 10_000
-CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "LD_BIND_NOW": "1"}
 NONCE_BYTES = 16
 
 

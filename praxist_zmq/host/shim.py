@@ -5,17 +5,18 @@ descendant is left. It decides nothing, opens no socket, and never needs the lau
 GO was given: a channel that closes before GO means "exit, nothing ran", after GO it means nothing.
 The file in the attempt's directory is evidence, never a signal, and losing it stops nothing.
 
-Standard library only, single-threaded: forked by the zygote, without an interpreter start.
+Standard library only, single-threaded: forked by the zygote, without an interpreter start. Every
+page that is touched here is copied, which is most of a shim's cost: so lines are put together by
+hand, descriptors are used without file objects, and `_socket` stands for `socket`, which brings
+enums, a selector and a megabyte.
 Sources: prctl(2) PR_SET_CHILD_SUBREAPER, posix_spawn(3), execvp(3), wait4(2).
 """
 
 from __future__ import annotations
 
+import _socket
 import errno
-import json
 import os
-import signal
-import socket
 import struct
 import time
 
@@ -31,34 +32,24 @@ DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 EVIDENCE = "evidence.jsonl"
 ROOM_BYTES = 4096
 MS = 1_000_000
-RESET_SIGNALS = sorted(
-    int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-)
+READ = os.O_RDONLY | os.O_CLOEXEC
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+SEND_FLAGS = _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL
+RESET_SIGNALS = [number for number in range(1, 65) if number not in (9, 19, 32, 33)]
+"""All but KILL, STOP, and the two that the C library keeps for itself."""
 
 
 class Barred(Exception):
     """GO never came: the channel closed or carried a wrong nonce. Nothing ran."""
 
 
-def pack(parts: list[bytes]) -> bytes:
-    """Byte strings behind their lengths."""
-    return b"".join(LENGTH.pack(len(part)) + part for part in parts)
-
-
-def unpack(block: bytes) -> Iterator[bytes]:
-    """The byte strings of `pack`."""
-    at = 0
-    while at < len(block):
-        (size,) = LENGTH.unpack_from(block, at)
-        at += LENGTH.size
-        yield block[at : at + size]
-        at += size
-
-
 def launch_frame(command: list[bytes], cwd: bytes, environment: dict[bytes, bytes]) -> bytes:
-    """What a shim needs to start the evaluator; the launcher sends it before GO."""
+    """What a shim needs to start the evaluator; the launcher sends it before GO.
+
+    No part holds a NUL byte: the kernel could not take it either.
+    """
     flat = [item for pair in environment.items() for item in pair]
-    return frame(LAUNCH, pack([cwd, str(len(command)).encode(), *command, *flat]))
+    return frame(LAUNCH, b"\0".join([cwd, b"%d" % len(command), *command, *flat]))
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -70,43 +61,46 @@ class Shim:
     """One attempt's shim, after the fork."""
 
     def __init__(
-        self, attempt: str, nonce: bytes, channel: socket.socket, directory: int, log: int
+        self, attempt: str, nonce: bytes, channel: _socket.socket, directory: int, log: int
     ) -> None:
-        self.attempt = attempt
         self.nonce = nonce
         self.channel = channel
         self.directory = directory
         self.log = log
         self.identity = identity_of(os.getpid())
+        self.whose = b', "attempt": "%b", "shim": %b' % (attempt.encode(), self.identity)
         self.started_ns = 0
         self.file = -1
-        self.evidence = bytearray()
+        self.evidence = b""
 
-    # -- evidence and news
+    # -- evidence and news; `fields` is a piece of JSON that begins with a comma
 
-    def tell(self, kind: str, **fields: object) -> None:
+    def tell(self, kind: bytes, fields: bytes = b"") -> None:
         """One JSON line to the launcher, if it is there."""
-        line = json.dumps({"kind": kind, **fields}).encode() + b"\n"
         try:
-            self.channel.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self.channel.send(b'{"kind": "%b"%b}\n' % (kind, fields), SEND_FLAGS)
         except OSError:
             # The launcher died: normal. Whoever comes next reads the evidence instead.
             return
 
-    def leave(self, kind: str, **fields: object) -> bool:
+    def leave(self, kind: bytes, fields: bytes = b"") -> bool:
         """Add one line to the evidence, in the room kept for it. False when that failed."""
-        line = {"kind": kind, "attempt": self.attempt, "shim": self.identity, **fields}
-        body = json.dumps(line).encode() + b"\n"
+        body = b'{"kind": "%b"%b%b}\n' % (kind, self.whose, fields)
+        at = len(self.evidence)
         self.evidence += body
         try:
             if self.file < 0:
                 self.create()
             else:
-                os.pwrite(self.file, body, len(self.evidence) - len(body))
+                os.pwrite(self.file, body, at)
         except OSError as error:
-            self.tell("evidence_lost", line=kind, errno=error.errno)
+            self.lose(kind, error)
             return False
         return True
+
+    def lose(self, kind: bytes, error: OSError) -> None:
+        """Tell the launcher which line could not be left."""
+        self.tell(b"evidence_lost", b', "line": "%b", "errno": %d' % (kind, error.errno or 0))
 
     def create(self) -> None:
         """The evidence so far in a fresh file, never through a link, with room to grow.
@@ -114,9 +108,8 @@ class Shim:
         The room is taken now, so that a disk that fills later loses no exit record. One file
         with a line for each step, since making a file costs more than all the writing.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self.file = os.open(EVIDENCE, flags, 0o600, dir_fd=self.directory)
-        os.pwrite(self.file, bytes(self.evidence).ljust(ROOM_BYTES, b"\n"), 0)
+        self.file = os.open(EVIDENCE, CREATE, 0o600, dir_fd=self.directory)
+        os.pwrite(self.file, self.evidence.ljust(ROOM_BYTES, b"\n"), 0)
 
     def restore(self) -> None:
         """Before the last line: if the file was changed or taken away, write it afresh."""
@@ -125,22 +118,22 @@ class Shim:
             if self.file >= 0:
                 mine = os.fstat(self.file)
                 if (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino):
-                    os.pwrite(self.file, bytes(self.evidence).ljust(ROOM_BYTES, b"\n"), 0)
+                    os.pwrite(self.file, self.evidence.ljust(ROOM_BYTES, b"\n"), 0)
                     os.ftruncate(self.file, max(ROOM_BYTES, len(self.evidence)))
                     return
             os.unlink(EVIDENCE, dir_fd=self.directory)
         except OSError as error:
-            self.tell("evidence_lost", line="all", errno=error.errno)
+            self.lose(b"all", error)
         self.file = -1
 
     # -- the barrier
 
     def prepare(self) -> None:
         """Say that the barrier is reached."""
-        self.leave("ready")
-        self.tell("ready", shim=self.identity)
+        self.leave(b"ready")
+        self.tell(b"ready", b', "shim": %b' % self.identity)
 
-    def wait_for_go(self) -> Iterator[bytes]:
+    def wait_for_go(self) -> list[bytes]:
         """The launch data, once GO with our nonce came. Raises Barred."""
         launch = b""
         while True:
@@ -148,7 +141,7 @@ class Shim:
             if kind == LAUNCH:
                 launch = body
             elif kind == GO and body == self.nonce and launch:
-                return unpack(launch)
+                return launch.split(b"\0")
             else:
                 raise Barred
 
@@ -180,7 +173,7 @@ class Shim:
         Without it "ready" must not stay alone, for that claims that nothing ran. Raises Barred
         when neither can be had.
         """
-        if self.leave("go"):
+        if self.leave(b"go"):
             return
         try:
             os.unlink(EVIDENCE, dir_fd=self.directory)
@@ -191,12 +184,11 @@ class Shim:
 
     # -- the evaluator
 
-    def start(self, data: Iterator[bytes]) -> int | None:
+    def start(self, data: list[bytes]) -> int | None:
         """Execute the evaluator in its own group. None, and told, when that cannot be done."""
-        cwd = next(data)
-        command = [next(data) for _ in range(int(next(data)))]
-        rest = list(data)
-        environment = dict(zip(rest[::2], rest[1::2], strict=True))
+        cwd, end = data[0], 2 + int(data[1])
+        command = data[2:end]
+        environment = dict(zip(data[end::2], data[end + 1 :: 2], strict=True))
         try:
             os.chdir(cwd)
         except OSError as error:
@@ -238,37 +230,40 @@ class Shim:
         """Record and tell a permanent failure to execute."""
         shown = where[:1000].decode("utf-8", "backslashreplace")
         detail = f"{what} {shown!r}: {error.strerror or error}"
-        self.record_exit("exec_failed", None, None, None, error.errno, detail[:2000])
+        self.record_exit(b"exec_failed", None, None, None, error.errno, quoted(detail[:2000]))
 
     def record_exit(
         self,
-        outcome: str,
+        outcome: bytes,
         status: int | None,
         usage: tuple[float, float, int] | None,
         drained: bool | None,
         number: int | None = None,
-        detail: str = "",
+        detail: bytes = b'""',
     ) -> None:
-        """Leave the exit record and tell the launcher."""
+        """Leave the exit record and tell the launcher. `detail` is a JSON string."""
         code = os.waitstatus_to_exitcode(status) if status is not None else None
         user, system, rss = usage or (0.0, 0.0, 0)
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        fields = {
-            "outcome": outcome,
-            "exit_code": code if code is not None and code >= 0 else None,
-            "signal": -code if code is not None and code < 0 else None,
-            "errno": number,
-            "detail": detail,
-            "ended_at_ms": time.time_ns() // MS,
-            "wall_ms": max(0, now - self.started_ns) // MS if self.started_ns else 0,
-            "user_ms": int(user * 1000),
-            "system_ms": int(system * 1000),
-            "max_rss_kib": rss,
-        }
+        fields = (
+            b', "outcome": "%b", "exit_code": %b, "signal": %b, "errno": %b, "detail": %b,'
+            b' "ended_at_ms": %d, "wall_ms": %d, "user_ms": %d, "system_ms": %d,'
+            b' "max_rss_kib": %d'
+        ) % (
+            outcome,
+            _number(code if code is not None and code >= 0 else None),
+            _number(-code if code is not None and code < 0 else None),
+            _number(number),
+            detail,
+            time.time_ns() // MS,
+            max(0, now - self.started_ns) // MS if self.started_ns else 0,
+            int(user * 1000),
+            int(system * 1000),
+            rss,
+        )
         self.restore()
-        self.leave("ended", **fields)
-        fields["drained"] = drained
-        self.tell("ended", **fields)
+        self.leave(b"ended", fields)
+        self.tell(b"ended", fields + (b', "drained": true' if drained else b', "drained": false'))
 
     def watch(self, leader: int) -> None:
         """Reap everything; record the leader's end; return when no descendant is left."""
@@ -279,11 +274,11 @@ class Shim:
                 pid, status, usage = os.wait4(-1, flags)
             except ChildProcessError:
                 if ended is not None:
-                    self.record_exit("exited", ended[0], ended[1], True)
+                    self.record_exit(b"exited", ended[0], ended[1], True)
                 return
             if pid == 0 and ended is not None:
                 # Descendants live on: say how the leader ended now, and wait without a bound.
-                self.record_exit("exited", ended[0], ended[1], False)
+                self.record_exit(b"exited", ended[0], ended[1], False)
                 ended, flags = None, 0
             elif pid == leader:
                 ended = (status, (usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
@@ -307,52 +302,59 @@ def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
         yield place
 
 
-def identity_of(pid: int) -> dict[str, object]:
-    """The identity of a process that cannot go away meanwhile (ourselves, or our child)."""
-    with open(f"/proc/{pid}/stat", "rb") as source:
-        raw = source.read(4096)
-    return {
-        "boot_id": _boot(),
-        "pid_namespace": _namespace(),
-        "pid": pid,
-        "start_ticks": int(raw[raw.rfind(b")") + 2 :].split()[19]),
-    }
+def quoted(text: str) -> bytes:
+    """Text without surrogates as a JSON string; json itself would double what forks copy."""
+    plain = (
+        letter if letter >= " " and letter not in '"\\' else f"\\u{ord(letter):04x}"
+        for letter in text
+    )
+    return f'"{"".join(plain)}"'.encode()
 
 
-_known: dict[str, object] = {}
+def _number(value: int | None) -> bytes:
+    return b"null" if value is None else b"%d" % value
 
 
-def _boot() -> object:
-    if "boot" not in _known:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
-            _known["boot"] = source.read().strip()
-    return _known["boot"]
+def identity_of(pid: int) -> bytes:
+    """The identity, as JSON, of a process that cannot go away meanwhile: we, or our child."""
+    stat = os.open(b"/proc/%d/stat" % pid, READ)
+    raw = os.read(stat, 1024)
+    os.close(stat)
+    ticks = raw[raw.rfind(b")") + 2 :].split(b" ", 20)[19]
+    return b'{%b, "pid": %d, "start_ticks": %b}' % (_boot_and_namespace(), pid, ticks)
 
 
-def _namespace() -> object:
-    if "namespace" not in _known:
-        _known["namespace"] = os.stat("/proc/self/ns/pid").st_ino
-    return _known["namespace"]
+_known: list[bytes] = []
+
+
+def _boot_and_namespace() -> bytes:
+    """What all shims share; the zygote reads it once."""
+    if not _known:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as source:
+            boot = source.read().strip()
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+        _known.append(b'"boot_id": "%b", "pid_namespace": %d' % (boot, namespace))
+    return _known[0]
 
 
 def run(attempt: str, nonce: bytes, channel: int, directory: int, log: int) -> NoReturn:
     """Be the shim of one attempt, to the end. Called in a fresh fork; never returns."""
     os.setsid()
-    shim = Shim(attempt, nonce, socket.socket(fileno=channel), directory, log)
+    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, channel)
+    shim = Shim(attempt, nonce, door, directory, log)
     shim.prepare()
     try:
         data = shim.wait_for_go()
         shim.record_go()
     except Barred:
         os._exit(0)
-    shim.tell("going")
+    shim.tell(b"going")
     leader = shim.start(data)
     os.close(log)
     if leader is not None:
-        identity = identity_of(leader)
-        at_ms = time.time_ns() // MS
+        started = b', "leader": %b, "at_ms": %d' % (identity_of(leader), time.time_ns() // MS)
         os.chdir("/")
-        shim.leave("started", leader=identity, at_ms=at_ms)
-        shim.tell("started", leader=identity, at_ms=at_ms)
+        shim.leave(b"started", started)
+        shim.tell(b"started", started)
         shim.watch(leader)
     os._exit(0)

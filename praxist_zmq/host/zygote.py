@@ -10,27 +10,25 @@ peer's. Standard library only. Sources: fork(2), unix(7) SCM_RIGHTS.
 
 from __future__ import annotations
 
+import _socket
 import gc
 import os
 import resource  # noqa: F401 - os.wait4 imports it: 1.5 ms of every shim unless it is here
-import signal
-import socket
 import struct
 import sys
 
 from . import shim
-from .subreaper import become_subreaper
+from .subreaper import DEFAULT, IGNORE, SIGCHLD, become_subreaper, dispose
 
 BOOT = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from praxist_zmq.host.zygote import main; main(int(sys.argv[2]))"
 )
 REQUEST_BYTES_MAX = 512
+REHEARSALS = 20
 MSG_CMSG_CLOEXEC = 0x40000000
-KEPT = frozenset(
-    {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGSEGV,
-     signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
-)  # fmt: skip
+KEPT = frozenset((4, 5, 6, 7, 8, 11, SIGCHLD, 18, 31))
+"""ILL TRAP ABRT BUS FPE SEGV CHLD CONT SYS: faults of ours must show."""
 
 
 def request(attempt: str, nonce: bytes) -> bytes:
@@ -40,12 +38,13 @@ def request(attempt: str, nonce: bytes) -> bytes:
 
 def main(number: int) -> None:
     """Serve fork requests on descriptor `number` until it closes."""
-    for each in signal.valid_signals() - KEPT:
-        signal.signal(each, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    door = socket.socket(fileno=number)
-    door.set_inheritable(False)
-    shim.identity_of(os.getpid())  # read what all shims share once
+    for each in shim.RESET_SIGNALS:
+        if each not in KEPT:
+            dispose(each, IGNORE)
+    dispose(SIGCHLD, IGNORE)
+    os.set_inheritable(number, False)
+    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, number)
+    rehearse()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -59,7 +58,32 @@ def main(number: int) -> None:
         serve(door, message, descriptors)
 
 
-def receive(door: socket.socket) -> tuple[bytes, list[int]]:
+def rehearse() -> None:
+    """Take a shim's steps here first.
+
+    What a fork does for the first time it pays with copied pages: code that adapts itself, caches
+    of types and methods, free lists. After this most of it is done, for all forks at once.
+    """
+    for _ in range(REHEARSALS):
+        become_subreaper(on=False)
+        dispose(SIGCHLD, IGNORE)
+        ours, door = _socket.socketpair()
+        one = shim.Shim("rehearsal", b"nonce", door, -1, -1)
+        one.file = stage = os.memfd_create("rehearsal")
+        one.prepare()
+        ours.send(shim.launch_frame([b"/bin/true"], b"/", {b"A": b"B", b"C": b"D"}))
+        ours.send(shim.frame(shim.GO, b"nonce"))
+        one.wait_for_go()
+        one.record_go()
+        one.leave(b"started", b', "leader": %b' % shim.identity_of(os.getpid()))
+        one.watch(0)
+        one.record_exit(b"exited", 0, (0.0, 0.0, 0), True)
+        ours.close()
+        door.close()
+        os.close(stage)
+
+
+def receive(door: _socket.socket) -> tuple[bytes, list[int]]:
     """One request and its descriptors, closed on exec from the start.
 
     Not `socket.recv_fds`: before Python 3.12 it drops its flags, and the evaluator would inherit
@@ -67,17 +91,17 @@ def receive(door: socket.socket) -> tuple[bytes, list[int]]:
     """
     size = struct.calcsize("3i")
     message, ancillary, _, _ = door.recvmsg(
-        REQUEST_BYTES_MAX, socket.CMSG_SPACE(size), MSG_CMSG_CLOEXEC
+        REQUEST_BYTES_MAX, _socket.CMSG_SPACE(size), MSG_CMSG_CLOEXEC
     )
     descriptors: list[int] = []
     for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
             whole = len(data) - len(data) % 4
             descriptors.extend(struct.unpack(f"{whole // 4}i", data[:whole]))
     return message, descriptors
 
 
-def serve(door: socket.socket, message: bytes, descriptors: list[int]) -> None:
+def serve(door: _socket.socket, message: bytes, descriptors: list[int]) -> None:
     """Fork one shim and answer `attempt pid`, or `attempt -errno`."""
     attempt, _, nonce = message.partition(b"\0")
     try:
@@ -89,18 +113,18 @@ def serve(door: socket.socket, message: bytes, descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
     try:
-        door.send(attempt + b" %d" % pid, socket.MSG_NOSIGNAL)
+        door.send(attempt + b" %d" % pid, _socket.MSG_NOSIGNAL)
     except OSError:
         # The launcher is gone; the next read ends us.
         return
 
 
-def enter(door: socket.socket, attempt: str, nonce: bytes, descriptors: list[int]) -> None:
+def enter(door: _socket.socket, attempt: str, nonce: bytes, descriptors: list[int]) -> None:
     """The fork becomes a shim; whatever goes wrong, it never returns to the loop."""
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        dispose(SIGCHLD, DEFAULT)
         become_subreaper()
-        door.close()
+        os.close(door.fileno())
         channel, directory, log = descriptors
         shim.run(attempt, nonce, channel, directory, log)
     finally:

@@ -50,6 +50,8 @@ class Handle:
     log: int | None = None
     shim_fd: int | None = None
     leader_fd: int | None = None
+    protected: bool = False
+    """Whether a manifest was written for its evaluator."""
     orphan_fd: int | None = None
     """One process of it that lives on without the shim: until it ends no look is needed."""
     ledger_leader: ProcessIdentity | None = None
@@ -66,6 +68,8 @@ class Handle:
     empty_looks: int = 0
     pause_ms: int = 10
     wake_at_ms: int | None = None
+    told: Report | None = None
+    """The last report of its life."""
     final: Report | None = None
 
     @property
@@ -141,7 +145,7 @@ def _understand(line: bytearray) -> dict[str, Any] | None:
     The shim is a process of the user's like any other: a debugger can make it say anything.
     """
     try:
-        news = json.loads(line)
+        news = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         LOG.error("a shim said what is not JSON (%s): %r", error, bytes(line[:200]))
         return None

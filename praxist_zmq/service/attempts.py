@@ -194,7 +194,6 @@ class Attempts:
 
     def learn(self, handle: Handle, fact: Fact) -> None:
         """Advance the life by one fact and report what changed."""
-        before = latest_report(handle.life)
         old_phase = handle.life.phase
         handle.life = advance(handle.life, fact)
         if handle.life.phase is Phase.ENDED:
@@ -202,7 +201,8 @@ class Attempts:
                 self._finish(handle)
             return
         after = latest_report(handle.life)
-        if after is not None and after != before:
+        if after is not None and after != handle.told:
+            handle.told = after
             self.outbox.append(after)
 
     def _finish(self, handle: Handle) -> None:
@@ -214,7 +214,7 @@ class Attempts:
         for fd in handle.descriptors():
             self.wakeups.unwatch(fd)
         handle.close()
-        if life.leader is not None or handle.conclude is not None:
+        if handle.protected or handle.conclude is not None:
             self.manifest(life.attempt, None)
         if handle.final is not None:
             self.outbox.append(handle.final)
@@ -238,9 +238,10 @@ class Attempts:
         if mask & select.EPOLLOUT:
             self._talk(handle)
         news, closed = handle.read()
+        over = any(item.get("drained") is True for item in news)
         for item in news:
             try:
-                self._on_news(handle, item)
+                self._on_news(handle, item, over)
             except (ValidationError, KeyError, TypeError) as error:
                 LOG.error("%s: a malformed word from its shim: %s", handle.life.attempt, error)
         if closed:
@@ -248,23 +249,18 @@ class Attempts:
             if handle.asked:
                 self.withdraw(handle, "the shim ended before its barrier")
 
-    def _on_news(self, handle: Handle, news: dict[str, Any]) -> None:
+    def _on_news(self, handle: Handle, news: dict[str, Any], over: bool) -> None:
+        """`over`: it is told already that nothing of it is left to signal or to protect."""
         kind, shim = news.pop("kind"), handle.life.shim
         if kind == "ready" and handle.asked:
             self._on_ready(handle, ProcessIdentity(**news["shim"]))
         elif kind == "going":
             self.learn(handle, launch.Going())
         elif kind == "started" and shim is not None and handle.leader_fd is None:
-            attempt = handle.life.attempt
-            record = StartedRecord(kind=kind, attempt=attempt, shim=shim, **news)
-            leader = record.leader
-            try:
-                handle.leader_fd = open_pidfd(leader)
-            except OSError as error:
-                # Its members are still found and signalled one by one.
-                LOG.warning("%s: no descriptor of its evaluator: %s", handle.life.attempt, error)
-            self.manifest(handle.life.attempt, leader)
-            self.learn(handle, launch.LeaderStarted(leader, record.at_ms))
+            record = StartedRecord(kind=kind, attempt=handle.life.attempt, shim=shim, **news)
+            if not over:
+                self._hold(handle, record.leader)
+            self.learn(handle, launch.LeaderStarted(record.leader, record.at_ms))
         elif kind == "ended" and shim is not None:
             drained = bool(news.pop("drained"))
             ended = ExitRecord(attempt=handle.life.attempt, shim=shim, **news)
@@ -272,6 +268,16 @@ class Attempts:
             self.learn(handle, launch.LeaderEnded(ended, drained, survivors))
         else:
             LOG.warning("%s: its shim says %s %s", handle.life.attempt, kind, news)
+
+    def _hold(self, handle: Handle, leader: ProcessIdentity) -> None:
+        """Have what a signal needs, and tell others to let its evaluator live."""
+        try:
+            handle.leader_fd = open_pidfd(leader)
+        except OSError as error:
+            # Its members are still found and signalled one by one.
+            LOG.warning("%s: no descriptor of its evaluator: %s", handle.life.attempt, error)
+        self.manifest(handle.life.attempt, leader)
+        handle.protected = True
 
     def survivors(self, handle: Handle) -> tuple[int, ...]:
         """Live processes below its shim; remembered, in case the shim is destroyed."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 from typing import Protocol
 
 from ..core.launch import Phase
@@ -87,6 +86,7 @@ class Launcher:
 
     def serve(self, until_closed: int | None = None) -> None:
         """Work until `until_closed` is at its end, SIGTERM comes, or `finish` is called."""
+        self._exchange()
         if until_closed is not None:
             self._wakeups.watch(until_closed, lambda _: self._on_supervisor(until_closed))
         while not self._finished:
@@ -94,7 +94,6 @@ class Launcher:
 
     def turn(self, timeout_ms: int | None = None) -> None:
         """Wait for something, at most `timeout_ms`; deal with all of it; send what came of it."""
-        self._exchange()
         self._wakeups.wait(self._wait_s(timeout_ms))
         now = self._clock.mono_ms()
         if self._owed_at_ms is not None and self._owed_at_ms <= now:
@@ -113,6 +112,7 @@ class Launcher:
         """Let go of everything. Running experiments go on; waiting shims end by themselves."""
         for handle in self._attempts.handles.values():
             handle.close()
+        self._attempts.files.close()
         self._nursery.close()
         self._signals.close()
         self._wakeups.close()
@@ -169,7 +169,7 @@ class Launcher:
                 life = handle.life
                 if life.phase is Phase.SWEEPING and life.leader and life.leader.pid == pid:
                     detail = f"its shim was destroyed; its evaluator then ended: {how}"
-                    handle.life = replace(life, detail=detail)
+                    handle.life = life._replace(detail=detail)
 
     def _on_zygote(self, _: int) -> None:
         answers = self._nursery.answers()

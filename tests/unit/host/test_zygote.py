@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from praxist_zmq.host.nursery import CLEAN_ENVIRONMENT
-from praxist_zmq.host.shim import candidates, pack, unpack
+from praxist_zmq.host.shim import LAUNCH, LENGTH, candidates, launch_frame, quoted
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -25,6 +28,11 @@ def test_the_zygote_imports_only_what_a_shim_needs() -> None:
     assert "praxist_zmq.host.shim" in loaded
     unwanted = (
         "site",
+        "typing",
+        "enum",
+        "re",
+        "json",
+        "socket",
         "pydantic",
         "zmq",
         "psutil",
@@ -44,9 +52,17 @@ def test_the_zygote_imports_only_what_a_shim_needs() -> None:
     }
 
 
-def test_packing_keeps_every_byte() -> None:
-    parts = [b"", b"\0", b"\xff" * 1000, b"x"]
-    assert list(unpack(pack(parts))) == parts
+def test_a_launch_frame_keeps_every_byte() -> None:
+    whole = launch_frame([b"", b"\xff" * 1000, b"\n"], b"/a b", {b"A": b"", b"\xfe": b"x=y"})
+    (size,) = LENGTH.unpack_from(whole)
+    assert (size, whole[4:5]) == (len(whole) - 4, LAUNCH)
+    parts = [b"/a b", b"3", b"", b"\xff" * 1000, b"\n", b"A", b"", b"\xfe", b"x=y"]
+    assert whole[5:].split(b"\0") == parts
+
+
+@pytest.mark.parametrize("text", ["", 'a "b" \\ c\n\t\0\x1f', "ümlaut \U0001f600 \x7f"])
+def test_a_quoted_text_is_json(text: str) -> None:
+    assert json.loads(quoted(text)) == text
 
 
 def test_a_program_is_looked_for_as_execvp_does(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_an_exit_code_is_reported_once_the_tree_is_gone(
     assert (ended.outcome, ended.exit_code, ended.signal) == ("exited", code, None)
     assert ended.log_tail == ("hello\n" if code else "")
     assert bench.log("j-1.1") == b"hello\n"
-    assert not list(bench.run.protected_pids.iterdir())
+    assert not list(bench.run.protected_pids.glob("*.json"))
 
 
 def test_a_death_by_signal_is_reported_as_such(bench: Bench) -> None:
@@ -264,3 +265,18 @@ def test_a_tree_that_forks_while_it_is_stopped_is_ended(bench: Bench) -> None:
 def test_a_program_that_closes_its_output_is_still_watched(bench: Bench) -> None:
     bench.launch("j-1.1", ["sh", "-c", "exec >&- 2>&-; sleep 0.1; exit 6"])
     assert bench.ended("j-1.1").exit_code == 6
+
+
+def test_a_running_evaluator_has_a_manifest_until_it_has_ended(
+    bench: Bench, tmp_path: Path
+) -> None:
+    end = tmp_path / "end"
+    _, leader = bench.launch(
+        "j-1.1", ["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.02; done', str(end)]
+    )
+    manifest = bench.run.protected_pids / "j-1.1.json"
+    shown = json.loads(manifest.read_bytes())
+    assert (shown["pid"], shown["start_ticks"]) == (leader.pid, leader.start_ticks)
+    end.touch()
+    bench.ended("j-1.1")
+    assert not manifest.exists()
