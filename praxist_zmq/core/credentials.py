@@ -142,8 +142,10 @@ def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) ->
         ((n, v) for n, v in secrets.items() if isinstance(v, str) and v),
         key=lambda item: -len(item[1]),
     )
-    _check_growth(command, values)
-    stored = tuple(_store_argument(argument, values) for argument in command)
+    stored: StoredCommand = command
+    if values:
+        _check_growth(command, values)
+        stored = tuple(_store_argument(argument, values) for argument in command)
     for index, argument in enumerate(stored):
         _refuse_literal(stored, index, argument)
     return stored

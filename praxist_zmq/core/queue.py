@@ -49,9 +49,11 @@ class Queue:
     def put(self, job: Job) -> None:
         """Let a job wait. Putting it twice is the same as once."""
         lane, entry = lane_of(job), (job.queue_sequence, job.number, job.job)
-        if self.waiting.get(job.job) == (lane, entry):
+        place = self.waiting.get(job.job)
+        if place == (lane, entry):
             return
-        self.remove(job.job)
+        if place is not None:
+            self.remove(job.job)
         self.waiting[job.job] = (lane, entry)
         self.peers[job.job] = job.peer
         self.sizes[lane] = self.sizes.get(lane, 0) + 1

@@ -40,7 +40,8 @@ class MixedText(Frozen):
     parts: tuple[str | SecretSpan, ...] = Field(description="In order")
 
 
-StoredText = OsText | MixedText
+StoredText = Annotated[OsText | MixedText, Field(union_mode="left_to_right")]
+StoredValue = Annotated[OsText | SecretDigest, Field(union_mode="left_to_right")]
 StoredCommand = tuple[StoredText, ...]
 
 
@@ -79,7 +80,7 @@ class EnvironmentRecorded(_Event):
 
     kind: Literal["environment_recorded"] = "environment_recorded"
     environment_id: Digest = Field(description="sha256 of its canonical form")
-    variables: dict[str, OsText | SecretDigest] = Field(description="Name to value")
+    variables: dict[str, StoredValue] = Field(description="Name to value")
 
 
 class JobQueued(_Event):

@@ -8,6 +8,7 @@ stays valid JSON.
 from __future__ import annotations
 
 import base64
+from typing import Annotated
 
 from pydantic import Field
 
@@ -21,7 +22,9 @@ class RawBytes(Frozen):
     base64: str = Field(description="The bytes, in standard base64", max_length=2_800_000)
 
 
-OsText = str | RawBytes
+OsText = Annotated[str | RawBytes, Field(union_mode="left_to_right")]
+"""No JSON value is both. The other mode weighs the branches anew for each variable of an
+environment: half of the time that an environment took to validate."""
 
 
 def to_bytes(text: OsText) -> bytes:

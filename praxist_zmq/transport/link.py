@@ -44,18 +44,20 @@ class LinkMessage(NamedTuple):
 
 def pack(parts: Sequence[bytes]) -> bytes:
     """Parts as one frame."""
-    return b"".join([piece for part in parts for piece in (_LENGTH.pack(len(part)), part)])
+    length = _LENGTH.pack
+    return b"".join([piece for part in parts for piece in (length(len(part)), part)])
 
 
 def unpack(frame: bytes) -> list[bytes] | None:
     """The parts of a frame; None when it is not exactly some parts."""
     parts: list[bytes] = []
     at, end = 0, len(frame)
+    head, length = _LENGTH.size, _LENGTH.unpack_from
     while at < end:
-        if end - at < _LENGTH.size or len(parts) == PARTS_MAX:
+        if end - at < head or len(parts) == PARTS_MAX:
             return None
-        (size,) = _LENGTH.unpack_from(frame, at)
-        at += _LENGTH.size
+        (size,) = length(frame, at)
+        at += head
         if size > end - at:
             return None
         parts.append(frame[at : at + size])
@@ -65,6 +67,9 @@ def unpack(frame: bytes) -> list[bytes] | None:
 
 def _messages(parts: Sequence[bytes], group: int) -> Iterator[Sequence[bytes]]:
     """`parts` in pieces that fit a message; `group` parts belong together."""
+    if len(parts) <= PARTS_MAX and sum(map(len, parts)) <= MESSAGE_BYTES:
+        yield parts
+        return
     start = size = 0
     for at in range(0, len(parts), group):
         more = sum(len(part) for part in parts[at : at + group])

@@ -28,6 +28,7 @@ PONG_MS = 6_000
 CONNECT_MS = 2_000
 BACKOFF_MS = (50, 200)
 RESEND_MS = 2_000
+REPLIES_A_TURN = 10_000
 SEND_AGAIN_CODES = frozenset({"scheduler_restarting", "busy"})
 UNREADABLE_CODES = frozenset({"protocol_mismatch", "malformed_request", "too_large"})
 
@@ -59,10 +60,10 @@ class Connection:
         """Send a request; False when nobody is connected or the queue is full."""
         return send_now(self.socket, [PREAMBLE, body])
 
-    def receive(self) -> list[bytes]:
-        """Bodies of the replies that wait; never blocks."""
+    def receive(self, limit: int = REPLIES_A_TURN) -> list[bytes]:
+        """Bodies of the replies that wait, at most `limit`; never blocks."""
         bodies: list[bytes] = []
-        while (first := self._reader.begin()) is not None:
+        while len(bodies) < limit and (first := self._reader.begin()) is not None:
             body = self._reader.take() if self._reader.more else None
             if body is None or self._reader.more or first.bytes != PREAMBLE:
                 self.refused_messages += 1
@@ -263,7 +264,8 @@ class Requester:
         if self._connection is None:
             return []
         answers = []
-        for body in self._connection.receive():
+        # One reply is what is waited for; to look for another costs as much as to take it.
+        for body in self._connection.receive(1):
             try:
                 answer = json.loads(body)
             except (ValueError, RecursionError):
@@ -275,7 +277,8 @@ class Requester:
 
     def _sort(self, exchange: _Exchange, answer: dict[str, Any], now: int) -> dict[str, Any] | None:
         """The reply, when `answer` is the one; else what it says about the other side."""
-        request_id, reply = answer.get("request_id"), dict(answer["reply"])
+        request_id: object = answer.get("request_id")
+        reply: dict[str, Any] = answer["reply"]
         code = reply.get("code") if reply.get("kind") == "refusal" else None
         pinged = isinstance(request_id, str) and request_id.startswith("ping-")
         if code in SEND_AGAIN_CODES and (request_id in (None, exchange.request_id) or pinged):
