@@ -8,10 +8,12 @@ reserve).
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from .admission import Gates, peer_blocker, profile_gates, run_gates
+from .admission import Gates, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .queue import Lane
@@ -27,10 +29,11 @@ OF_ALL_JOBS = frozenset({"busy", "stale_epoch", "host_limit"})
 OF_DEVICES = frozenset(
     {
         "gpu_compute_short", "gpu_memory_short", "gpu_count_short", "gpu_needs_exclusive",
-        "gpu_held_exclusive", "gpu_reserved", "fair_share",
+        "gpu_held_exclusive", "gpu_reserved", "fair_share", "probe_unknown", "probe_unavailable",
     }
 )  # fmt: skip
-"""A job with no other blockers than these waits only for devices."""
+"""A job with no other blockers than these waits only for devices. A lost device, or one that was
+not sampled since a job left, must not keep it from the others."""
 FOR_A_SAMPLE = frozenset({"probe_unknown", "pressure_cpu", "pressure_memory", "pressure_io"})
 SAMPLE_PAUSE_MS = 100
 
@@ -78,6 +81,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
     soft, state = turn.soft, turn.state
     soft.queue.remove(job.job)
     if set_aside_without_credentials(turn, job):
+        _keep_places(turn)
         return
     attempt = attempt_id(job.job, job.attempt_counter + 1)
     request_id = turn.claim(
@@ -106,7 +110,7 @@ def _reserved_first(turn: Turn) -> Chosen | None:
     if reservation is None:
         return None
     job = turn.state.jobs[reservation.job]
-    if peer_blocker(job, turn.state) is not None:
+    if _capped(turn, job.peer):
         return None
     gates = profile_gates(turn.state.policy.profiles.get(job.profile), job, turn.state, turn.soft)
     return None if gates.envelope is None else (job, gates.envelope, gates.facts)
@@ -134,22 +138,31 @@ def _park_capped(turn: Turn) -> None:
     cap = state.policy.max_parallel_runs_per_peer
     if cap is None:
         return
-    planned: dict[str, int] = {}
-    for plan_ in soft.plans.values():
-        peer = state.jobs[plan_.job].peer
-        planned[peer] = planned.get(peer, 0) + 1
+    planned = Counter(state.jobs[found.job].peer for found in soft.plans.values())
     for lane in list(soft.queue.lanes):
         while (name := soft.queue.head(lane)) is not None:
             peer = state.jobs[name].peer
-            if state.peers_running.get(peer, 0) + planned.get(peer, 0) < cap:
+            if state.peers_running.get(peer, 0) + planned[peer] < cap:
                 break
             soft.queue.park(lane)
+
+
+def _capped(turn: Turn, peer: str) -> bool:
+    """Whether a peer runs, or is about to run, as many as it may."""
+    cap = turn.state.policy.max_parallel_runs_per_peer
+    if cap is None:
+        return False
+    planned = sum(turn.state.jobs[found.job].peer == peer for found in turn.soft.plans.values())
+    return turn.state.peers_running.get(peer, 0) + planned >= cap
 
 
 def _keep_places(turn: Turn) -> None:
     """Bring up to date what is kept for the oldest job, and for runs that hold less."""
     soft, state = turn.soft, turn.state
-    if soft.reservation is not None and not still_holds(soft.reservation, state, soft):
+    kept = soft.reservation
+    if kept is not None and (
+        not still_holds(kept, state, soft) or _capped(turn, state.jobs[kept.job].peer)
+    ):
         soft.reservation = None
     soft.fleet.keep(kept_places(soft.reservation, soft.host_view, state, soft))
 
@@ -157,22 +170,21 @@ def _keep_places(turn: Turn) -> None:
 def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, Gates]) -> None:
     """Keep devices for the job that has waited longest among those that wait only for devices."""
     soft, state = turn.soft, turn.state
-    oldest: Job | None = None
+    held = soft.reservation
+    waiting = []
     for lane, gates in blocked.items():
         name = soft.queue.head(lane)
-        if name is None or not all(b.code in OF_DEVICES for b in gates.blockers):
-            continue
-        job = state.jobs[name]
-        if oldest is None or job.queue_sequence < oldest.queue_sequence:
-            oldest = job
-    held = soft.reservation
-    if oldest is None or (
-        held is not None and state.jobs[held.job].queue_sequence <= oldest.queue_sequence
-    ):
-        return
-    demand = demand_of(state.policy.profiles[oldest.profile])
-    soft.reservation = reserve(oldest, demand, state, soft)
-    _keep_places(turn)
+        if name is not None and all(b.code in OF_DEVICES for b in gates.blockers):
+            waiting.append(state.jobs[name])
+    for job in sorted(waiting, key=lambda job: job.queue_sequence):
+        if held is not None and state.jobs[held.job].queue_sequence <= job.queue_sequence:
+            return
+        # What foreign load keeps out is passed over: it must not cost the next its place.
+        found = reserve(job, demand_of(state.policy.profiles[job.profile]), state, soft)
+        if found is not None:
+            soft.reservation = found
+            _keep_places(turn)
+            return
 
 
 def _let_back(turn: Turn) -> None:
