@@ -7,7 +7,7 @@ is needed. Source: seed 000 "Task Contract" (bounds, order by the tighter headro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..protocol.claims import DeviceFacts, Envelope
 from ..protocol.policy import Profile
@@ -118,12 +118,32 @@ def choose(
     if unknown is not None:
         return Placement(None, (unknown,))
     demand = demand_of(profile)
-    looks = survey(demand, state, soft, newcomer)
+    looks = _alike(demand, survey(demand, state, soft, newcomer))
     fitting = [look for look in looks if look.fits]
     if len(fitting) < demand.devices:
         return Placement(None, device_blockers(demand, looks))
-    fitting.sort(key=lambda look: (*tightness(look.load), look.load.sample.index))
+    several = demand.devices > 1
+    fitting.sort(
+        key=lambda look: (
+            several and look.room.alone, *tightness(look.load), look.load.sample.index,
+        )
+    )  # fmt: skip
     return placed(demand, fitting[: demand.devices])
+
+
+def _alike(demand: Demand, looks: list[Look]) -> list[Look]:
+    """An envelope is alone on all its devices or on none. If too few can be shared, the others are
+    judged as it would hold them: alone."""
+    if demand.devices < 2 or demand.exclusive:
+        return looks
+    shared = sum(look.fits and not look.room.alone for look in looks)
+    if shared >= demand.devices or not any(look.fits and look.room.alone for look in looks):
+        return looks
+    alone = replace(demand, memory_mib=None)
+    return [
+        replace(look, room=room(look.load, alone)) if look.fits and not look.room.alone else look
+        for look in looks
+    ]
 
 
 def placed(demand: Demand, looks: list[Look]) -> Placement:

@@ -46,9 +46,11 @@ def plan(turn: Turn) -> None:
     soft, state = turn.soft, turn.state
     _let_back(turn)
     soft.sample_wanted = False
-    if not soft.queue or run_gates(state, soft).blockers:
+    if not soft.queue:
         return
     _keep_places(turn)
+    if run_gates(state, soft).blockers:
+        return
     blocked: dict[Lane, Gates] = {}
     while soft.queue and not run_gates(state, soft).blockers:
         chosen = _reserved_first(turn) or _next(turn, blocked)

@@ -149,9 +149,8 @@ class HostRun(World):
 
     def _commit(self, decision: Decision) -> None:
         for send in decision.outbox:
-            if send.to == "registry" and isinstance(send.message, claims.Reserve):
-                if (send.request_id or "").endswith(".reserve"):
-                    self.samples_of[send.request_id or ""] = self.broker.soft.sample
+            if send.to == "registry" and (send.request_id or "").endswith(".reserve"):
+                self.samples_of[send.request_id or ""] = self.broker.soft.sample
             if send.to == "launcher" and isinstance(send.message, orders.ReleaseAttempt):
                 self.host.judge_go(self, send.message.attempt)
         super()._commit(decision)
@@ -380,7 +379,9 @@ class Host:
     def settle(self) -> None:
         """Deliver until nothing waits anywhere."""
         for _ in range(20_000):
-            if not any(run.deliver() for run in self.runs):
+            # One message each in turn: nobody's are all handled before another's.
+            moved = [run.deliver() for run in self.runs]
+            if not any(moved):
                 return
         raise AssertionError("the host does not come to rest")
 

@@ -161,22 +161,36 @@ def refusals(device: DeviceSample, rows: Sequence[Held], need: Need) -> set[str]
     if any(row.alone for row in here):
         found.add("held_alone")
     sums = load(device, rows)
-    blind = sums.free_mib is None or sums.free_pct is None
-    if (need.alone or blind) and (here or not quiet(device, rows)):
+    if (need.alone or blind(device, rows)) and (here or not quiet(device, rows)):
         found.add("not_quiet")
     if need.memory_mib is not None and sums.limit_mib is not None:
         free = sums.limit_mib if sums.free_mib is None else sums.free_mib
         if need.memory_mib > free:
             found.add("memory")
-    if need.utilization_pct is not None and sums.free_pct is not None:
-        if Fraction(need.utilization_pct) > sums.free_pct + SLACK:
-            found.add("compute")
+    asked_pct = Fraction(need.utilization_pct or 0)
+    if asked_pct and sums.free_pct is not None and asked_pct > sums.free_pct + SLACK:
+        found.add("compute")
     return found
 
 
 def places(devices: Iterable[DeviceSample], rows: Sequence[Held], need: Need) -> list[str]:
-    """The devices on which the need has a place."""
-    return [device.uuid for device in devices if not refusals(device, rows, need)]
+    """The devices on which the need has a place: all of them shared, or all of them alone."""
+    fits = [device for device in devices if not refusals(device, rows, need)]
+    shared = [device.uuid for device in fits if not blind(device, rows)]
+    if need.devices < 2 or need.alone or len(shared) in (len(fits), *range(need.devices, 99)):
+        return shared if len(shared) >= need.devices > 1 else [device.uuid for device in fits]
+    return [device.uuid for device in fits if not refusals(device, rows, alone(need))]
+
+
+def alone(need: Need) -> Need:
+    """The same, with nobody else on its devices."""
+    return Need(need.devices, None, need.utilization_pct)
+
+
+def blind(device: DeviceSample, rows: Sequence[Held]) -> bool:
+    """The device does not tell all its figures: whoever gets it has it alone."""
+    sums = load(device, rows)
+    return sums.free_mib is None or sums.free_pct is None
 
 
 def overpromised(device: DeviceSample, rows: Sequence[Held], newest: Held) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from praxist_zmq.protocol.replies import JobsReply
@@ -74,9 +74,9 @@ def _faults_of(case: Case) -> list[str]:
         return ["waits without a reason on a host at rest"]
     found = [f"false: {b.code}: {b.detail}" for b in blockers if not _true(case, b)]
     codes = {blocker.code for blocker in blockers}
-    if case.need.devices and codes <= DEVICE_CODES and case.sample.probe_state == "available":
-        if len(case.placeable) >= case.need.devices:
-            found.append(f"could be placed on {case.placeable}; {sorted(codes)}")
+    judged = case.need.devices and case.sample.probe_state == "available"
+    if judged and codes <= DEVICE_CODES and len(case.placeable) >= case.need.devices:
+        found.append(f"could be placed on {case.placeable}; {sorted(codes)}")
     return found
 
 
@@ -133,13 +133,19 @@ def _memory(case: Case, blocker: Blocker) -> bool:
 
 def _count(case: Case, blocker: Blocker) -> bool:
     kept = {b.code for b in case.job.blockers} & KEPT_CODES
-    fits = len(case.placeable)
-    told = int(blocker.free or 0)
-    return blocker.need == case.need.devices and (told <= fits if kept else told == fits)
+    placeable, told = len(case.placeable), int(blocker.free or 0)
+    right = told <= placeable if kept else told == placeable
+    return blocker.need == case.need.devices and right
 
 
 def _needs_exclusive(case: Case, _: Blocker) -> bool:
-    return bool(case.by_refusal("not_quiet"))
+    """Also where it would be alone for another of its devices' sake."""
+    strict = replace(case, need=oracle.alone(case.need))
+    return bool(case.by_refusal("not_quiet")) or (
+        case.need.devices > 1
+        and any(oracle.blind(device, case.rows) for device in case.sample.devices)
+        and bool(strict.by_refusal("not_quiet"))
+    )
 
 
 def _held_alone(case: Case, _: Blocker) -> bool:
