@@ -277,13 +277,13 @@ def denial_blocker(denial: Denial) -> Blocker:
 
 
 class BlockerTable:
-    """The blockers of every waiting job at one moment, worked out once a lane."""
+    """The blockers of every waiting job at one moment, worked out once for those that are alike."""
 
     def __init__(self, state: BrokerState, soft: SoftState) -> None:
         self._state = state
         self._soft = soft
         self._run = run_gates(state, soft).blockers
-        self._lanes: dict[Lane, tuple[Blocker, ...]] = {}
+        self._lanes: dict[tuple[Lane, bool, int | None], tuple[Blocker, ...]] = {}
 
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """Every blocker of one queued job; empty when it is being started."""
@@ -295,16 +295,25 @@ class BlockerTable:
             return (*self._run, denial_blocker(denial))
         capped = peer_blocker(job, self._state)
         lane = lane_of(job)
-        found = self._lanes.get(lane)
+        key = (lane, *self._passes(job))
+        found = self._lanes.get(key)
         if found is None:
             profile = self._state.policy.profiles.get(job.profile)
             found = self._run + profile_gates(profile, job, self._state, self._soft).blockers
-            self._lanes[lane] = found
+            self._lanes[key] = found
         if capped is not None:
             return (*found, capped)
         if not found and self._soft.queue.head(lane) != job.job:
             return (Blocker(code="queue_order", detail="older jobs of its kind go first"),)
         return found
+
+    def _passes(self, job: Job) -> tuple[bool, int | None]:
+        """What tells jobs of one lane apart: whose a kept place is, and who ends before it is
+        needed."""
+        kept = self._soft.reservation
+        if kept is None:
+            return False, None
+        return kept.job == job.job, None if kept.needed_at_ms is None else job.eta_ms
 
 
 def coarse_reason(blockers: tuple[Blocker, ...]) -> str | None:

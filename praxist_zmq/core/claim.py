@@ -73,7 +73,7 @@ from .decision import Decision, Send, Stamp, Undecodable
 ORPHAN_GRACE_MS = 5_000
 """How long an unbound row waits for the next broker of its run."""
 _NOBODY = ""
-"""Stands for a change that no run asked for, so that all of them are told."""
+"""Stands for a change that is news to every run."""
 
 
 class ClaimMachine:
@@ -273,7 +273,8 @@ class ClaimMachine:
         self.state.set_load(run_key, running, queued, limit)
         self._views.changed()
         if self.state.limit() != before:
-            self._audience.changed(run_key)
+            # The run that caused it has to see it too: its own gate goes by the view.
+            self._audience.changed(_NOBODY)
 
     def _want(self, run_key: str, want: Want | None, stamp: Stamp) -> None:
         if self._wants.report(run_key, want, stamp.mono_ms):

@@ -88,8 +88,6 @@ def misfit(
         return f"device {device} is held by {_holders(load.rows)}; this one needs it alone"
     if load.exclusive_rows:
         return f"device {device} is held by an allocation that shares it with nobody"
-    if envelope.memory_mib is None or envelope.utilization_pct is None or envelope.exclusive:
-        return None
     size = load.size_mib(facts.memory_total_mib if facts is not None else None)
     foreign_mib = facts.foreign_memory_mib if facts is not None else None
     foreign_pct = facts.foreign_utilization_pct if facts is not None else None
@@ -100,20 +98,22 @@ def misfit(
                 f"device {device} is held by {_holders(load.rows)} and can take no other: "
                 f"{unknown} unknown"
             )
-    units = load.utilization_units + _units(envelope.utilization_pct) + _units(foreign_pct or 0.0)
+    # Of one that is alone, what it declares must still fit.
+    asked_mib, asked_pct = envelope.memory_mib or 0, envelope.utilization_pct or 0.0
+    units = load.utilization_units + _units(asked_pct) + _units(foreign_pct or 0.0)
     if units > _UTILIZATION_UNITS_MAX:
         return (
             f"device {device} is short of {units / _UNITS_A_PCT - 100:g} % utilisation: "
             f"{load.utilization_units / _UNITS_A_PCT:g} % declared there, "
-            f"{foreign_pct or 0.0:g} % foreign, {envelope.utilization_pct:g} % asked, limit 100 %"
+            f"{foreign_pct or 0.0:g} % foreign, {asked_pct:g} % asked, limit 100 %"
         )
-    memory = load.memory_mib + envelope.memory_mib + (foreign_mib or 0)
+    memory = load.memory_mib + asked_mib + (foreign_mib or 0)
     if size is not None and memory * 100 > size * MEMORY_SHARE_PCT:
         limit = size * MEMORY_SHARE_PCT // 100
         return (
             f"device {device} is short of {memory - limit} MiB memory: "
             f"{load.memory_mib} MiB declared there, {foreign_mib or 0} MiB foreign, "
-            f"{envelope.memory_mib} MiB asked, limit {limit} MiB "
+            f"{asked_mib} MiB asked, limit {limit} MiB "
             f"({MEMORY_SHARE_PCT} % of {size} MiB)"
         )
     return None

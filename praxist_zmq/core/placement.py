@@ -6,8 +6,8 @@ tighter headroom), design 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from ..protocol.claims import DeviceFacts, Envelope
@@ -78,21 +78,42 @@ def choose(
         return Placement(None, unknown=unknown)
     survey = survey_of(profile, state, soft)
     demand = survey.demand
-    others: dict[str, Look] = {}
+    looks: Mapping[str, Look] = survey.looks
+    fitting = survey.fitting
     if newcomer is not ANYONE:
         # Whose place it is and who may pass it depends on who asks.
         others = {
             uuid: look_at(uuid, demand, state, soft, newcomer)
             for uuid in soft.fleet.places
-            if uuid in survey.looks
+            if uuid in looks
         }
-    fitting = {uuid: key for uuid, key in survey.fitting.items() if uuid not in others}
-    fitting.update((uuid, look.key) for uuid, look in others.items() if look.fits)
+        looks = {**looks, **others}
+        fitting = {uuid: key for uuid, key in fitting.items() if uuid not in others}
+        fitting.update((uuid, look.key) for uuid, look in others.items() if look.fits)
+    if demand.devices > 1 and not demand.exclusive:
+        looks = _alike(demand, looks, fitting)
+        fitting = {uuid: looks[uuid].key for uuid in fitting if looks[uuid].fits}
     if len(fitting) < demand.devices:
-        looks = {**survey.looks, **others} if others else survey.looks
         return Placement(None, demand=demand, looks=tuple(looks.values()))
-    chosen = nsmallest(demand.devices, fitting, key=fitting.__getitem__)
-    return _placed(demand, [others.get(uuid) or survey.looks[uuid] for uuid in chosen])
+    several = demand.devices > 1
+    chosen = nsmallest(
+        demand.devices,
+        fitting,
+        key=lambda uuid: (several and looks[uuid].room.alone, fitting[uuid]),
+    )
+    return _placed(demand, [looks[uuid] for uuid in chosen])
+
+
+def _alike(demand: Demand, looks: Mapping[str, Look], fitting: Iterable[str]) -> Mapping[str, Look]:
+    """An envelope is alone on all its devices or on none. If too few can be shared, the others are
+    judged as it would hold them: alone."""
+    alone = {uuid for uuid in fitting if looks[uuid].room.alone}
+    shared = [uuid for uuid in fitting if uuid not in alone]
+    if len(shared) >= demand.devices or not alone:
+        return looks
+    whole = replace(demand, memory_mib=None)
+    judged = {uuid: replace(looks[uuid], room=room(looks[uuid].load, whole)) for uuid in shared}
+    return {**looks, **judged}
 
 
 def survey_of(profile: Profile, state: BrokerState, soft: SoftState) -> Survey:

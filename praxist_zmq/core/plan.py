@@ -8,10 +8,12 @@ reserve).
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from .admission import ProfileGates, peer_blocker, profile_gates, run_gates
+from .admission import ProfileGates, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .queue import Lane
@@ -37,9 +39,11 @@ def plan(turn: Turn) -> None:
     soft, state = turn.soft, turn.state
     _let_back(turn)
     soft.sample_wanted = False
-    if not soft.queue or run_gates(state, soft).blockers:
+    if not soft.queue:
         return
     _keep_places(turn)
+    if run_gates(state, soft).blockers:
+        return
     blocked: dict[Lane, ProfileGates] = {}
     while soft.queue and not run_gates(state, soft).blockers:
         chosen = _reserved_first(turn) or _next(turn, blocked)
@@ -72,6 +76,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
     soft, state = turn.soft, turn.state
     soft.queue.remove(job.job)
     if set_aside_without_credentials(turn, job):
+        _keep_places(turn)
         return
     attempt = attempt_id(job.job, job.attempt_counter + 1)
     request_id = turn.claim(
@@ -100,7 +105,7 @@ def _reserved_first(turn: Turn) -> Chosen | None:
     if reservation is None:
         return None
     job = turn.state.jobs[reservation.job]
-    if peer_blocker(job, turn.state) is not None:
+    if _capped(turn, job.peer):
         return None
     gates = profile_gates(turn.state.policy.profiles.get(job.profile), job, turn.state, turn.soft)
     return None if gates.envelope is None else (job, gates.envelope, gates.facts)
@@ -134,7 +139,7 @@ def _passing(turn: Turn, lane: Lane, gates: ProfileGates) -> Chosen | None:
     profile = state.policy.profiles.get(lane[1])
     for name in soft.queue.first(lane, BACKFILL_DEPTH)[1:]:
         job = state.jobs[name]
-        if job.eta_ms is None or peer_blocker(job, state) is not None:
+        if job.eta_ms is None or _capped(turn, job.peer):
             continue
         found = profile_gates(profile, job, state, soft)
         if found.envelope is not None:
@@ -148,22 +153,31 @@ def _park_capped(turn: Turn) -> None:
     cap = state.policy.max_parallel_runs_per_peer
     if cap is None:
         return
-    planned: dict[str, int] = {}
-    for plan_ in soft.plans.values():
-        peer = state.jobs[plan_.job].peer
-        planned[peer] = planned.get(peer, 0) + 1
+    planned = Counter(state.jobs[found.job].peer for found in soft.plans.values())
     for lane in list(soft.queue.lanes):
         while (name := soft.queue.head(lane)) is not None:
             peer = state.jobs[name].peer
-            if state.peers_running.get(peer, 0) + planned.get(peer, 0) < cap:
+            if state.peers_running.get(peer, 0) + planned[peer] < cap:
                 break
             soft.queue.park(lane)
+
+
+def _capped(turn: Turn, peer: str) -> bool:
+    """Whether a peer runs, or is about to run, as many as it may."""
+    cap = turn.state.policy.max_parallel_runs_per_peer
+    if cap is None:
+        return False
+    planned = sum(turn.state.jobs[found.job].peer == peer for found in turn.soft.plans.values())
+    return turn.state.peers_running.get(peer, 0) + planned >= cap
 
 
 def _keep_places(turn: Turn) -> None:
     """Bring up to date what is kept for the oldest job, and for runs that hold less."""
     soft, state = turn.soft, turn.state
-    if soft.reservation is not None and not still_holds(soft.reservation, state, soft):
+    kept = soft.reservation
+    if kept is not None and (
+        not still_holds(kept, state, soft) or _capped(turn, state.jobs[kept.job].peer)
+    ):
         soft.reservation = None
     soft.fleet.keep(kept_places(soft.reservation, soft.host_view, state, soft))
     if soft.reservation is not None:
@@ -173,22 +187,21 @@ def _keep_places(turn: Turn) -> None:
 def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
     """Keep devices for the job that has waited longest among those that wait only for devices."""
     soft, state = turn.soft, turn.state
-    oldest: Job | None = None
+    held = soft.reservation
+    waiting = []
     for lane, gates in blocked.items():
         name = soft.queue.head(lane)
-        if name is None or not gates.waits_only_for_devices:
-            continue
-        job = state.jobs[name]
-        if oldest is None or job.queue_sequence < oldest.queue_sequence:
-            oldest = job
-    held = soft.reservation
-    if oldest is None or (
-        held is not None and state.jobs[held.job].queue_sequence <= oldest.queue_sequence
-    ):
-        return
-    demand = demand_of(state.policy.profiles[oldest.profile])
-    soft.reservation = reserve(oldest, demand, state, soft)
-    _keep_places(turn)
+        if name is not None and gates.waits_only_for_devices:
+            waiting.append(state.jobs[name])
+    for job in sorted(waiting, key=lambda job: job.queue_sequence):
+        if held is not None and state.jobs[held.job].queue_sequence <= job.queue_sequence:
+            return
+        # What foreign load keeps out is passed over: it must not cost the next its place.
+        found = reserve(job, demand_of(state.policy.profiles[job.profile]), state, soft)
+        if found is not None:
+            soft.reservation = found
+            _keep_places(turn)
+            return
 
 
 def _let_back(turn: Turn) -> None:

@@ -56,7 +56,7 @@ class Room:
             and not self.held_alone
             and not self.not_quiet
             and self.memory_short_mib <= 0
-            and self.utilization_short_pct <= ROUNDING
+            and self.utilization_short_pct <= 0
         )
 
 
@@ -76,20 +76,20 @@ def room(load: DeviceLoad, demand: Demand, extra: Extra | None = None) -> Room:
     blind = memory is None or busy is None
     alone = demand.exclusive or blind
     held_alone = load.held_alone or (extra is not None and extra.exclusive)
-    if alone and (held or not _quiet(load)):
-        return Room(
-            held_alone=held_alone,
-            not_quiet=True,
-            free_memory_mib=memory,
-            free_utilization_pct=busy,
-            alone=True,
-        )
+    total = device.memory_total_mib
+    if memory is None and total is not None:
+        # What is in use is not told; the whole of it is the most that there can be.
+        memory = memory_limit_mib(total)
+    short_mib, short_pct = 0, 0.0
+    if memory is not None and demand.memory_mib is not None:
+        short_mib = max(0, demand.memory_mib - memory)
+    if busy is not None and demand.utilization_pct is not None:
+        short_pct = max(0.0, demand.utilization_pct - busy)
     return Room(
         held_alone=held_alone,
-        memory_short_mib=max(0, (demand.memory_mib or 0) - memory) if memory is not None else 0,
-        utilization_short_pct=(
-            max(0.0, (demand.utilization_pct or 0.0) - busy) if busy is not None else 0.0
-        ),
+        not_quiet=alone and (held or not _quiet(load)),
+        memory_short_mib=short_mib,
+        utilization_short_pct=short_pct if short_pct > ROUNDING else 0.0,
         free_memory_mib=memory,
         free_utilization_pct=busy,
         alone=alone,

@@ -39,10 +39,13 @@ steps = st.lists(
 
 
 def has_room(on_it: list[Envelope], asked: Envelope, seen: DeviceFacts) -> bool | None:
-    """By exact sums; None at the very edge, where the tolerance decides."""
+    """By exact sums; None at the very edge, where the tolerance decides. What is declared of a
+    demand that needs the device alone holds too."""
     alone = asked.exclusive or asked.memory_mib is None or asked.utilization_pct is None
-    if alone or any(e.exclusive or None in (e.memory_mib, e.utilization_pct) for e in on_it):
-        return alone and not on_it
+    if alone and on_it:
+        return False
+    if any(e.exclusive or None in (e.memory_mib, e.utilization_pct) for e in on_it):
+        return False
     everyone = [*on_it, asked]
     busy = sum(Fraction(e.utilization_pct or 0) for e in everyone)
     busy += Fraction(seen.foreign_utilization_pct or 0)

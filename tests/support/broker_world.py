@@ -7,6 +7,7 @@ wait, run and end, and its evidence survives its own death as the files of real 
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +95,8 @@ class FakeAttempt:
     exit_code: int | None = None
     leader: ProcessIdentity | None = None
     report: Any = None
+    go_told: bool = False
+    """Whether its release was ordered, by any broker."""
 
 
 @dataclass
@@ -180,22 +183,35 @@ class FakeLauncher:
 class World:
     """One run and its surroundings."""
 
-    def __init__(self, devices: int = 2, limit: int = 2) -> None:
+    def __init__(
+        self,
+        devices: int = 2,
+        limit: int = 2,
+        *,
+        contract: SchedulerPolicy | None = None,
+        name: str = "run",
+        registry: ClaimMachine | None = None,
+        first_pid: int = 1_000,
+    ) -> None:
+        self.name = name
+        self.run_key = RUN_KEY if name == "run" else hashlib.sha256(name.encode()).hexdigest()
         self.disk: list[bytes] = []
         self.snapshot: bytes | None = None
         self.devices = devices
-        self.policy = policy(limit)
-        self.launcher = FakeLauncher()
-        self.registry = ClaimMachine()
+        self.policy = policy(limit) if contract is None else contract
+        self.launcher = FakeLauncher(next_pid=first_pid)
         self.now_ms = 1_000
-        self.registry.decide(RegistryStarted(BOOT), self.stamp())
+        if registry is None:
+            registry = ClaimMachine()
+            registry.decide(RegistryStarted(BOOT), self.stamp())
+        self.registry = registry
         self.to_launcher: deque[Any] = deque()
         self.to_registry: deque[tuple[str, Any]] = deque()
         self.to_broker: deque[Any] = deque()
         self.replies: dict[str, list[Any]] = {}
         self.published: list[Any] = []
         self.requests = 0
-        self.broker_pid = 900
+        self.broker_pid = first_pid - 100
         self.sampling = True
         self.launcher_address = "launcher"
         self.broker = Broker()
@@ -222,8 +238,8 @@ class World:
         state = broker_snapshot.load(self.snapshot) if self.snapshot else BrokerState()
         self.broker_pid += 1
         soft = SoftState(
-            run_dir="/run/dir",
-            run_key=RUN_KEY,
+            run_dir="/run/dir" if self.name == "run" else f"/{self.name}/dir",
+            run_key=self.run_key,
             user="tester",
             broker=identity(self.broker_pid),
             credentials_key=b"key",
@@ -234,7 +250,7 @@ class World:
                 self.broker.apply(decode_event(body), sequence)
         decision = self.broker.begin(
             self.stamp(),
-            run_id="run",
+            run_id=self.name,
             boot_id=BOOT,
             version="test",
             policy=self.policy,
@@ -333,7 +349,7 @@ class World:
         if not self.to_registry:
             return
         request_id, request = self.to_registry.popleft()
-        self.registry_turn(ClaimCommand("broker", request_id, request, 0, 900))
+        self.registry_turn(ClaimCommand(self.name, request_id, request, 0, 900))
 
     def registry_turn(self, command: Any) -> None:
         """One turn of the registry: a request or a fact."""
