@@ -57,7 +57,7 @@ def test_a_start_is_refused_and_leaves_nothing(gpu_first: Run, sim: str) -> None
     assert refused.status == 65, refused
     for words in (
         "this profile can never run on this host: default profile 'gpu_work' needs 1 GPU",
-        "accelerator probe available",
+        "accelerator probe ",
         "declared profiles: cpu_work (cpu), gpu_work (gpu)",
         "--allow-unsatisfiable",
     ):
@@ -137,7 +137,7 @@ def test_a_peer_at_its_cap_blocks_nobody_else(make_run: MakeRun) -> None:
         run.until_started(f"{first}.1", f"{other}.1")
         waiting = client.show(second)
         assert (waiting.state, waiting.attempts) == ("queued", 0)
-        assert [blocker["code"] for blocker in waiting.blockers] == ["peer_cap"]
+        assert [blocker.code for blocker in waiting.blockers] == ["peer_cap"]
         assert waiting.queue_blocked_reason == "per_peer_capacity"
         run.open_gate("a1")
         run.until_started(f"{second}.1")
