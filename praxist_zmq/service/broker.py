@@ -348,7 +348,8 @@ def serve(config: ChildConfig) -> int:
         logging.getLogger(__name__).error("after recovery: %s", fault)
         broker.soft.warnings[f"state {fault}"] = f"after recovery: {fault}"
     policy = policy_in_force(config, broker.state.policy)
-    unsatisfiable = preflight(config, policy)  # before anything is recorded, bound or told
+    # Before anything is recorded, bound or told.
+    unsatisfiable = preflight(config, policy, in_hand=len(broker.state.attempts))
     shell = BrokerShell(config, ledger, broker)
     generation = broker.state.generation if config.generation is None else config.generation
     decision = broker.begin(

@@ -38,10 +38,11 @@ def with_cap(policy: SchedulerPolicy, cap: int | None) -> SchedulerPolicy:
     return policy.model_copy(update={"max_parallel_runs_per_peer": cap})
 
 
-def preflight(config: ChildConfig, policy: SchedulerPolicy) -> str | None:
+def preflight(config: ChildConfig, policy: SchedulerPolicy, in_hand: int) -> str | None:
     """Why the default profile can never run on this host, where that is to be told only.
 
-    Raises `profile_unsatisfiable` where the start is to be refused for it.
+    Raises `profile_unsatisfiable` where the start is to be refused for it. A run that has attempts
+    in hand is not refused: they must be adopted, also when the driver is gone.
     """
     profile = policy.profiles[policy.default_profile]
     if config.preflight == "skip" or profile.accelerator == "cpu":
@@ -54,7 +55,7 @@ def preflight(config: ChildConfig, policy: SchedulerPolicy) -> str | None:
         f"default profile {policy.default_profile!r} {reason}; "
         f"accelerator probe {sample.probe_state}; declared profiles: {_declared(policy)}"
     )
-    if config.preflight == "refuse":
+    if config.preflight == "refuse" and not in_hand:
         raise PraxistError("profile_unsatisfiable", text)
     return text
 

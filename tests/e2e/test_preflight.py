@@ -122,6 +122,25 @@ def test_it_can_be_allowed_and_is_told_as_trouble(gpu_first: Run) -> None:
     oracle.check_ended(gpu_first)
 
 
+def test_a_run_with_experiments_in_hand_is_not_refused(gpu_first: Run) -> None:
+    run = gpu_first
+    run.sim = "gpus=1,memory=80"
+    run.up()
+    with run.client() as client:
+        job = run.submit(client, "t", f"wait:{run.gate('go')}", "exit:3").job.job
+        run.until_started(f"{job}.1")
+        run.down()
+        said = run.try_up("--sim", "gpus=0", bare=True)
+        assert said.status == 0, said
+        assert "warning  default profile 'gpu_work' needs 1 GPU" in said.err
+        run.open_gate("go")
+        assert client.wait(job, 60).exit_code == 3
+    run.down()
+    refused = run.try_up("--sim", "gpus=0", bare=True)
+    assert refused.status == 65, "nothing is in hand any more"
+    oracle.check_ended(run)
+
+
 def test_a_peer_at_its_cap_blocks_nobody_else(make_run: MakeRun) -> None:
     run = make_run(slots=3)
     said = run.try_up("--max-per-peer", "1")
