@@ -25,7 +25,7 @@ STATUS_KEYS = (
     "run_id", "run_dir", "health", "warnings", "processes", "jobs", "jobs_total",
     "concurrency_limit", "host", "accelerator_probe", "queue_blocked_reasons", "running_activity",
     "generation", "resource_supply", "simulated", "epoch", "sequence", "ledger_bytes", "counters",
-    "at",
+    "at", "alarms", "max_parallel_runs_per_peer",
 )  # fmt: skip
 DEVICE_KEYS = (
     "index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
@@ -35,7 +35,9 @@ DEVICE_KEYS = (
 BLOCKER_KEYS = ("code", "detail", "need", "free", "limit", "unit")
 EVENT_KEYS = ("sequence", "at", "type", "job", "attempt", "text")
 
-_LISTS = frozenset({"blockers", "gpu_uuids", "depends_on", "warnings", "processes", "jobs_list"})
+_LISTS = frozenset(
+    {"blockers", "gpu_uuids", "depends_on", "warnings", "alarms", "processes", "jobs_list"}
+)
 
 
 def pick(keys: tuple[str, ...], source: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ WAITING_LOOKED_AT = 1000
 ROOM_MIN_BYTES = 16 * 1024 * 1024
 """A broker may need so much to start: the copy of a whole segment of its ledger."""
 STATUS_BYTES_MAX = 4 * 1024 * 1024
+ALARM_STYLE = "31;1"
 _STYLES = {"healthy": "32;1", "troubled": "33;1", "down": "31;1"}
 
 
@@ -132,11 +133,13 @@ def _why_away(run: RunPaths) -> list[str]:
 
 
 def page(status: Json, more: More, settings: Settings) -> list[str]:
-    """Identity and health, facts, warnings."""
+    """What keeps the run from getting anywhere; identity and health, facts, warnings."""
     health = str(status["health"])
     head = output.bold(health.upper(), settings, _STYLES.get(health, "1"))
     mark = "   SIMULATED devices" if status.get("simulated") else ""
-    lines = [f"* {safe(status['run_id'])}  central scheduler   {head}{mark}"]
+    alarms = [] if health == "down" else [safe(alarm) for alarm in status.get("alarms") or []]
+    lines = [output.bold(alarm, settings, ALARM_STYLE) for alarm in alarms]
+    lines.append(f"* {safe(status['run_id'])}  central scheduler   {head}{mark}")
     facts = {
         "Run": _run(status),
         "Service": _service(status),
@@ -151,9 +154,11 @@ def page(status: Json, more: More, settings: Settings) -> list[str]:
     lines += [
         f"   {'' if n else 'Processes':<10} {text}" for n, text in enumerate(_processes(status))
     ]
-    warnings = status.get("warnings") or []
-    lines.append(f"   {'Warnings':<10} {safe(warnings[0]) if warnings else 'none'}")
-    lines += [f"   {'':<10} {safe(warning)}" for warning in warnings[1:]]
+    warnings = [safe(warning) for warning in status.get("warnings") or []]
+    warnings = [warning for warning in warnings if warning not in alarms]
+    none = "no other" if alarms else "none"
+    lines.append(f"   {'Warnings':<10} {warnings[0] if warnings else none}")
+    lines += [f"   {'':<10} {warning}" for warning in warnings[1:]]
     return lines
 
 
@@ -182,7 +187,10 @@ def _jobs(status: Json) -> str:
 
 def _limit(status: Json) -> str | None:
     limit = status.get("concurrency_limit")
-    return None if limit is None else f"{limit} at once"
+    if limit is None:
+        return None
+    cap = status.get("max_parallel_runs_per_peer")
+    return f"{limit} at once" + ("" if cap is None else f", {cap} of one peer")
 
 
 def _pressure(status: Json) -> str | None:

@@ -9,14 +9,14 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ..errors import PraxistError
 from ..host import stdio
 from ..host.paths import RunPaths, canonical
-from ..service.child_config import SimulatedDevices
+from ..service.child_config import PEER_CAP_MAX, SimulatedDevices
 from ..service.detached import start_detached
 from ..service.device_choice import REAL, DeviceRequest
 from ..service.run_start import RunRequest, serve_run
@@ -26,7 +26,9 @@ from .settings import Settings, global_options, settings_of
 from .words import safe
 
 _SIM_PART = re.compile(r"^(gpus|memory)=([0-9]{1,6}(?:\.[0-9]{1,3})?)$", re.ASCII)
+_NUMBER = re.compile(r"^[0-9]{1,7}$", re.ASCII)
 _DEFAULT_MEMORY_GIB = 80.0
+PEER_CAP_VARIABLE = "PRAXIST_MAX_PARALLEL_RUNS_PER_PEER"
 READY_HEAD = {"format_version": "1.0", "kind": "up", "state": "ready"}
 READY_KEYS = (
     "run_id",
@@ -64,6 +66,23 @@ def parse_sim(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return SimulatedDevices(gpus=int(gpus), memory_gib=memory)
 
 
+def _parse_cap(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> int | Literal["none"] | None:
+    """A whole number of at least 1, or `none`. Else a usage error."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text == "none":
+        return "none"
+    if not _NUMBER.match(text) or not 1 <= int(text) <= PEER_CAP_MAX:
+        told = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.ENVIRONMENT
+        text = f"{PEER_CAP_VARIABLE}=" if told else ""
+        text += f"{value[:40]!r} is neither a whole number from 1 to {PEER_CAP_MAX} nor none"
+        raise click.BadParameter(text, ctx, param)
+    return int(text)
+
+
 def _run_of(settings: Settings) -> RunPaths:
     """`up` never guesses among live runs: --run-dir, else PRAXIST_RUN_DIR."""
     named = settings.run_dir or os.environ.get("PRAXIST_RUN_DIR")
@@ -98,6 +117,11 @@ def _say_ready(facts: dict[str, Any], settings: Settings) -> None:
 
 def _contract_line(contract: dict[str, Any]) -> str:
     """Which contract is in force, and what it allows."""
+    cap = contract["max_parallel_runs_per_peer"]
+    return _contract_words(contract) + ("" if cap is None else f", {cap} of one peer")
+
+
+def _contract_words(contract: dict[str, Any]) -> str:
     if contract["source"] == "default":
         return (
             "contract  none was given: one CPU profile `default`, one experiment at a time, "
@@ -145,6 +169,18 @@ def _devices_line(simulated: dict[str, Any]) -> str:
     help="Peers of the generation; shown.",
 )
 @click.option("--deadline", type=DURATION, metavar="DUR", help="Time the generation has; shown.")
+@click.option(
+    "--max-per-peer",
+    callback=_parse_cap,
+    envvar=PEER_CAP_VARIABLE,
+    metavar="N|none",
+    help="Running jobs of one peer; without it as at the last start.",
+)
+@click.option(
+    "--allow-unsatisfiable",
+    is_flag=True,
+    help="Start although the default profile can never run on this host.",
+)
 @click.option("--host-scope", metavar="DIR", help="Directory that the runs of this host share.")
 @global_options()
 @click.pass_context
@@ -156,6 +192,8 @@ def command(
     generation: int | None,
     cohort_size: int | None,
     deadline: float | None,
+    max_per_peer: int | Literal["none"] | None,
+    allow_unsatisfiable: bool,
     host_scope: str | None,
 ) -> int:
     """Start the scheduler of a run, or resume it.
@@ -167,6 +205,9 @@ def command(
 
     The second goes on with the contract and the devices of the first. A run that was never given
     a contract has one CPU profile, `default`, runs one experiment at a time, and uses no GPU.
+    PRAXIST_MAX_PARALLEL_RUNS_PER_PEER stands for --max-per-peer where that is not given.
+
+    A default profile that can never run on this host is refused: no experiment would ever start.
     """
     stdio.ensure_open()
     settings = settings_of(ctx)
@@ -179,6 +220,8 @@ def command(
         generation=generation,
         cohort_size=cohort_size,
         deadline_seconds=deadline,
+        max_per_peer=max_per_peer,
+        allow_unsatisfiable=allow_unsatisfiable,
     )
     if detach:
         _say_ready(start_detached(lambda announce: serve_run(request, announce)), settings)

@@ -123,6 +123,7 @@ class Broker:
         What is not told of the generation stays as it was, or is unknown of a new one.
         """
         self.soft.fleet.run_key = self.soft.run_key
+        self.soft.probe_known_ms = stamp.mono_ms
         turn = self._turn(stamp)
         turn.record(
             ev.BrokerStarted(
@@ -313,6 +314,8 @@ class Broker:
 
     def _sampled(self, turn: Turn, sample: HostSampled) -> None:
         self.soft.sample = sample
+        if sample.probe_state != "unknown":
+            self.soft.probe_known_ms = sample.sampled_at_mono_ms
         self.soft.fleet.take_sample(sample.devices, sample.sampled_at_mono_ms)
         note_sample(self.soft, sample)
         activity.observe_bindings(turn)

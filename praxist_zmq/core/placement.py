@@ -186,13 +186,13 @@ def never_fits(profile: Profile, sample: HostSampled) -> str | None:
     if profile.accelerator == "cpu" or sample.probe_state == "unknown":
         return None
     if sample.probe_state != "available":
-        return f"needs {profile.gpu_count} GPU; {sample.probe_reason or sample.probe_state}"
+        return f"{_needs(profile)}; {sample.probe_reason or sample.probe_state}"
     if len(sample.devices) < profile.gpu_count:
-        return f"needs {profile.gpu_count} GPUs; this host has {len(sample.devices)}"
+        return f"{_needs(profile)}; this host has {len(sample.devices)}"
     # A device that is lost or silent may come back; one that is not supported stays so.
     usable = [device for device in sample.devices if device.state != "unsupported"]
     if len(usable) < profile.gpu_count:
-        return f"needs {profile.gpu_count} GPUs; {len(usable)} of this host's can be placed on"
+        return f"{_needs(profile)}; {len(usable)} of this host's can be placed on"
     need = demand_of(profile).memory_mib
     if need is not None:
         fitting = sum(
@@ -202,7 +202,11 @@ def never_fits(profile: Profile, sample: HostSampled) -> str | None:
         )
         if fitting < profile.gpu_count:
             return (
-                f"needs {profile.gpu_count} GPUs with {profile.gpu_memory_gb:g} GiB "
+                f"{_needs(profile)} with {profile.gpu_memory_gb:g} GiB "
                 f"(at most 95 % of a device); this host has {fitting}"
             )
     return None
+
+
+def _needs(profile: Profile) -> str:
+    return f"needs {profile.gpu_count} GPU{'' if profile.gpu_count == 1 else 's'}"

@@ -13,6 +13,7 @@ from . import narrate
 from .activity import phases
 from .admission import registry_silence
 from .placement import stale_sample
+from .progress import alarms, default_never_fits
 from .selectors import select
 from .state import Job
 from .timestamps import timestamp
@@ -94,7 +95,8 @@ def status(turn: Turn) -> StatusReply:
     """The page an operator reads first; also `status.json`."""
     state, soft = turn.state, turn.soft
     sample = soft.sample
-    warnings = _warnings(turn)
+    alarming = alarms(state, soft)
+    warnings = (*alarming, *_warnings(turn, alarming))
     load = HostLoad(cpu_pct=None, memory_pct=None, io_pct=None, age_s=None)
     probe: dict[str, str | None] = {"state": "unknown", "reason": "no sample yet"}
     if sample is not None:
@@ -113,6 +115,7 @@ def status(turn: Turn) -> StatusReply:
         run_dir=soft.run_dir,
         health="troubled" if warnings else "healthy",
         warnings=warnings,
+        alarms=alarming,
         processes=tuple(
             ProcessView(
                 name=name,
@@ -125,6 +128,7 @@ def status(turn: Turn) -> StatusReply:
         jobs=counts(turn),
         jobs_total=len(state.jobs),
         concurrency_limit=state.limit,
+        max_parallel_runs_per_peer=state.policy.max_parallel_runs_per_peer,
         host=load,
         accelerator_probe=probe,
         queue_blocked_reasons=_blocked(turn),
@@ -148,7 +152,8 @@ def status(turn: Turn) -> StatusReply:
     )
 
 
-def _warnings(turn: Turn) -> tuple[str, ...]:
+def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
+    """What is wrong beside the alarms."""
     state, soft = turn.state, turn.soft
     found = [text for _, text in sorted(soft.warnings.items())]
     found.extend(f"{name}: unreadable record" for name in soft.unreadable)
@@ -157,6 +162,9 @@ def _warnings(turn: Turn) -> tuple[str, ...]:
         f"queued jobs need profile {name!r}, which the contract in force does not declare"
         for name in undeclared
     )
+    unsatisfiable = default_never_fits(state, soft)
+    if unsatisfiable is not None and not any(unsatisfiable in text for text in alarming):
+        found.append(f"{unsatisfiable}: its submissions are refused")
     if not soft.launcher_ready:
         found.append("the launcher does not answer: nothing starts")
     stale = stale_sample(soft)

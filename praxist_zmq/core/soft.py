@@ -131,6 +131,8 @@ class SoftState:
     """By identity of the profile: its `Survey` of the devices."""
     reservation: Reservation | None = None
     sample: HostSampled | None = None
+    probe_known_ms: int = 0
+    """When it was last known whether there are devices; at first, when the broker started."""
     begun_ms: dict[str, int] = field(default_factory=dict)
     """Attempts and plans that the newest sample cannot show yet: CLOCK_BOOTTIME of their start."""
     sample_wanted: bool = False

@@ -111,11 +111,19 @@ class StatusReply(Frozen):
     run_id: str = Field(description="Run")
     run_dir: str = Field(description="Its directory")
     health: Literal["healthy", "troubled", "down"] = Field(description="In one word")
-    warnings: tuple[str, ...] = Field(description="What an operator should look at")
+    warnings: tuple[str, ...] = Field(
+        description="What an operator should look at; the alarms come first"
+    )
+    alarms: tuple[str, ...] = Field(
+        default=(), description="What keeps the whole run from getting anywhere"
+    )
     processes: tuple[ProcessView, ...] = Field(description="Our processes")
     jobs: dict[str, int] = Field(description="Jobs by state")
     jobs_total: int = Field(description="All jobs ever accepted")
     concurrency_limit: int = Field(description="How many may run at once")
+    max_parallel_runs_per_peer: int | None = Field(
+        default=None, description="How many of one peer may run at once; null is no cap"
+    )
     host: HostLoad = Field(description="Host pressure")
     accelerator_probe: dict[str, str | None] = Field(description="state and reason")
     queue_blocked_reasons: dict[str, int] = Field(description="Queued jobs by coarse reason")

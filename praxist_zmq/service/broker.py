@@ -58,6 +58,7 @@ from .child_config import (
     supervisor_gone,
 )
 from .compaction import Compaction
+from .preflight import policy_in_force, preflight, with_cap
 from .sample_link import SampleLink
 from .step import Step
 from .young_objects import keep_rest, watch_young
@@ -351,9 +352,10 @@ def serve(config: ChildConfig) -> int:
     for fault in faults:
         logging.getLogger(__name__).error("after recovery: %s", fault)
         broker.soft.warnings[f"state {fault}"] = f"after recovery: {fault}"
+    policy = policy_in_force(config, broker.state.policy)
+    # Before anything is recorded, bound or told.
+    unsatisfiable = preflight(config, policy, in_hand=len(broker.state.attempts))
     shell = BrokerShell(config, ledger, broker)
-    # Without a contract of its own, a start keeps the one that the run has.
-    policy = config.policy or broker.state.policy
     generation = broker.state.generation if config.generation is None else config.generation
     decision = broker.begin(
         shell.stamp(),
@@ -378,7 +380,9 @@ def serve(config: ChildConfig) -> int:
         profiles=sorted(policy.profiles)[:PROFILES_TOLD],
         profiles_count=len(policy.profiles),
         max_concurrent_experiments=policy.max_concurrent_experiments,
-        is_default_contract=policy == SchedulerPolicy(),
+        max_parallel_runs_per_peer=policy.max_parallel_runs_per_peer,
+        is_default_contract=with_cap(policy, None) == SchedulerPolicy(),
+        unsatisfiable=unsatisfiable,
     )
     shell.fence()
     watch_young()

@@ -21,7 +21,12 @@ from .service_log import find_fatal, open_log, tail
 MESSAGE_BYTES_MAX = 65_536
 Said = Literal["nothing", "progress", "ready"]
 
-_CODE_OF_EXIT = {73: "path_unusable", 74: "ledger_write_failed", 78: "contract_invalid"}
+_CODE_OF_EXIT = {
+    65: "profile_unsatisfiable",
+    73: "path_unusable",
+    74: "ledger_write_failed",
+    78: "contract_invalid",
+}
 
 
 def service_command(name: str) -> list[str]:
@@ -137,7 +142,11 @@ class Child:
             return None
         assert how.code is not None
         code = fatal["code"] if fatal and fatal["code"] in ERRORS else _CODE_OF_EXIT[how.code]
-        return PraxistError(code, f"{self.name}: {self.reason(how, pid)}")
+        reason = self.reason(how, pid)
+        # What is wrong with the contract is wrong with none of our processes.
+        return PraxistError(
+            code, reason if code == "profile_unsatisfiable" else f"{self.name}: {reason}"
+        )
 
     def passing_failure(self, how: Exit, pid: int) -> PraxistError | None:
         """The reason it left, when that is one which passes, as a full disk does.

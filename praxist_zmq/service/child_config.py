@@ -9,7 +9,7 @@ writes JSON lines:
     {"fatal": {"code", "detail"}}        it cannot serve, with a code of the error table
 
 Once the descriptor is closed, the last words go to the log as a line with a `fatal` key. The exit
-status is the code's own; the supervisor does not restart after 73, 74 and 78. The broker exits
+status is the code's own; the supervisor does not restart after 65, 73, 74 and 78. The broker exits
 with 0 only once a stop of the run is complete, with the fence in place.
 """
 
@@ -21,7 +21,7 @@ import os
 import select
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -34,6 +34,10 @@ from ..protocol.ids import RunId
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
 from .service_log import configure_log
+
+PEER_CAP_MAX = 1_000_000
+PeerCap = Annotated[int, Field(ge=1, le=PEER_CAP_MAX)] | Literal["none"] | None
+"""Running jobs of one peer that a start asks for; None is nothing: as at the last start."""
 
 
 class SimulatedDevices(Frozen):
@@ -68,6 +72,11 @@ class ChildConfig(Frozen):
         ge=0,
         le=253_402_300_799_000,  # the last second that a time stamp can name
         description="Broker: when the generation is to end, Unix time in ms",
+    )
+    max_per_peer: PeerCap = Field(default=None, description="Broker: running jobs of one peer")
+    preflight: Literal["skip", "tell", "refuse"] = Field(
+        default="skip",
+        description="Broker: what to do when the default profile can never run on this host",
     )
     reopen: bool = Field(default=False, description="Broker: open the run again if it was stopped")
     sim: SimulatedDevices | None = Field(default=None, description="Sampler: simulated devices")

@@ -3,8 +3,9 @@
 The rule is Erlang/OTP's restart intensity: more than `limit` restarts within `period_ms`, over
 all processes together, means that restarting does not help; the supervisor then stops everything
 and says why, instead of looping. An exit code that names a permanent cause (a damaged or
-unwritable ledger, an unusable path, an invalid contract) is never answered with a restart; one
-that names a passing cause (a full disk) is answered with one every few seconds, without a limit.
+unwritable ledger, an unusable path, a contract that is invalid or can run nothing here) is never
+answered with a restart; one that names a passing cause (a full disk) is answered with one every few
+seconds, without a limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import deque
 
 RESTARTS_MAX = 5
 PERIOD_MS = 10_000
-PERMANENT_EXIT_CODES = frozenset({73, 74, 78})
+PERMANENT_EXIT_CODES = frozenset({65, 73, 74, 78})
 PASSING_EXIT_CODE = 75
 """How a process ends that found no room on the disk."""
 

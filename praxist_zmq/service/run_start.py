@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .. import __version__
 from ..errors import PraxistError
@@ -32,7 +32,7 @@ from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
 from ..transport.context import endpoint_of
 from .child import Child, service_command
-from .child_config import ChildConfig
+from .child_config import ChildConfig, PeerCap
 from .device_choice import DeviceChoice, DeviceRequest, choose, remember
 from .owner import find_owner
 from .policy_file import read_policy
@@ -42,9 +42,14 @@ from .run_directory import prepare
 from .service_log import configure_log, open_log
 from .supervisor import RunFiles, Supervisor
 
-CHILDREN = ("broker", "gateway", "launcher", "sampler")
-"""In the order of their start; each is ready before the next one is started."""
+CHILDREN = ("sampler", "broker", "gateway", "launcher")
+"""In the order of their start; each is ready before the next one is started. The sampler comes
+first, because the broker looks at the host before it opens the run."""
 
+UNSATISFIABLE_HELP = (
+    "mend the host or the contract: no CPU profile stands in for a GPU profile",
+    "`praxist-zmq up --allow-unsatisfiable` starts all the same, for the other profiles",
+)
 HOLDER_BOUND_MS = 1000
 """How long the loser of a start waits for the winner's name."""
 Announce = Callable[[dict[str, Any]], None]
@@ -63,6 +68,10 @@ class RunRequest:
     cohort_size: int | None = None
     deadline_seconds: float | None = None
     """Time that the generation has from now on. It is kept and shown, not enforced."""
+    max_per_peer: PeerCap = None
+    """Running jobs of one peer, "none" for no cap, or None: as at the last start."""
+    allow_unsatisfiable: bool = False
+    """Whether to start although the default profile can never run on this host."""
 
 
 @dataclass(slots=True)
@@ -103,9 +112,17 @@ class _Start:
             generation=self.request.generation if broker else None,
             cohort_size=self.request.cohort_size if broker else None,
             deadline_at_ms=self.deadline_at_ms if broker else None,
+            max_per_peer=self.request.max_per_peer if broker else None,
+            preflight=self._preflight() if broker else "skip",
             reopen=self.reopen and broker,
             sim=self.devices.sim if name == "sampler" else None,
         )
+
+    def _preflight(self) -> Literal["skip", "tell", "refuse"]:
+        """Only a start is refused: a broker that is started again has a run to go on with."""
+        if not self.reopen:
+            return "skip"
+        return "tell" if self.request.allow_unsatisfiable else "refuse"
 
     def facts(self, told_by_broker: dict[str, Any]) -> dict[str, Any]:
         """What `up` says once the run is ready."""
@@ -121,7 +138,7 @@ class _Start:
                 "remembered": self.devices.remembered,
             },
             "contract": self._contract_facts(told_by_broker),
-            "warnings": self.warnings,
+            "warnings": [*self.warnings, *filter(None, (told_by_broker.get("unsatisfiable"),))],
         }
 
     def _contract_facts(self, told: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +151,7 @@ class _Start:
             "profiles": told.get("profiles", []),
             "profiles_count": told.get("profiles_count", 0),
             "max_concurrent_experiments": told.get("max_concurrent_experiments"),
+            "max_parallel_runs_per_peer": told.get("max_parallel_runs_per_peer"),
         }
 
 
@@ -146,7 +164,8 @@ def serve_run(
 
     Blocks. Says whether it ended because the run was stopped. Raises PraxistError when it could
     not start or gave up: `already_running`, `unsafe_path`, `path_unusable`, `contract_invalid`,
-    `start_failed`, `restart_limit`, or the reason of the child that could not go on.
+    `profile_unsatisfiable`, `start_failed`, `restart_limit`, or the reason of the child that could
+    not go on.
     """
     stdio.ensure_open()
     stdio.keep_from_children()
@@ -299,5 +318,7 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
     finally:
         report.close()
     if failure is not None:
+        if failure.code == "profile_unsatisfiable":
+            failure.help = list(UNSATISFIABLE_HELP)
         raise failure
     return supervisor.stopped

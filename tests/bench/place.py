@@ -24,11 +24,11 @@ compute_budget:
   resource_scheduler:
     mode: central
     initial_concurrent_experiments: {slots}
-    min_concurrent_experiments: 1
+    min_concurrent_experiments: {slots}
     max_concurrent_experiments: {slots}
     default_profile: cpu
     profiles:
-      cpu: {{accelerator: cpu, pressure_domains: [cpu, memory, io]}}
+      cpu: {{accelerator: cpu, pressure_domains: []}}
 """
 PROGRAM = """\
 #define _GNU_SOURCE

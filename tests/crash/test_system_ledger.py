@@ -69,7 +69,9 @@ def test_zeros_in_the_middle_refuse(make_run: MakeRun) -> None:
     shutil.rmtree(run.paths.ledger)
     copy.rename(run.paths.ledger)
     run.up()
-    assert run.show("j-1").state == "completed"
+    with run.client() as client:
+        # Where the jobs overlapped, its end is in what was lost: then its shim's record tells it.
+        assert client.wait("j-1", 60).state == "completed"
     run.down()
 
 

@@ -36,7 +36,7 @@ compute_budget:
   resource_scheduler:
     mode: central
     initial_concurrent_experiments: {slots}
-    min_concurrent_experiments: 1
+    min_concurrent_experiments: {slots}
     max_concurrent_experiments: {slots}
     infrastructure_retries: {retries}
     default_profile: cpu

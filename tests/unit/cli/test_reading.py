@@ -261,6 +261,31 @@ def test_status_exits_by_health(
     assert call("status", "--json").exit_code == code
 
 
+def test_what_keeps_the_run_from_getting_anywhere_is_the_first_line(
+    scheduler: FakeScheduler, call: Call
+) -> None:
+    answer_all(scheduler)
+    alarms = ["NO PROGRESS  generation 3 open 14m, \x1b[2J", "PROBE UNKNOWN for 64 s"]
+    troubled = {**status_reply(), "health": "troubled", "alarms": alarms}
+    scheduler.answers["get_status"] = {**troubled, "warnings": [*alarms, "another"]}
+    lines = call("status").out.splitlines()
+    assert lines[0] == "NO PROGRESS  generation 3 open 14m, \\x1b[2J"
+    assert lines[1] == alarms[1]
+    assert lines[2].startswith("* ")
+    assert lines[-1].split() == ["Warnings", "another"]
+    assert call("--color", "always", "status").out.startswith("\x1b[31;1mNO PROGRESS")
+    scheduler.answers["get_status"] = {**troubled, "warnings": alarms}
+    assert call("status").out.splitlines()[-1].split() == ["Warnings", "no", "other"]
+    document = json.loads(call("status", "--json").out)
+    assert document["alarms"] == document["warnings"] == alarms
+
+
+def test_status_shows_the_cap_of_a_peer(scheduler: FakeScheduler, call: Call) -> None:
+    answer_all(scheduler)
+    scheduler.answers["get_status"] = {**status_reply(), "max_parallel_runs_per_peer": 2}
+    assert "   Limit      5 at once, 2 of one peer\n" in call("status").out
+
+
 def test_status_of_a_run_that_nobody_serves_is_read_from_its_file(
     scheduler: FakeScheduler, call: Call, run_dir: Path
 ) -> None:

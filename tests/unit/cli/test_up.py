@@ -28,6 +28,7 @@ FACTS: dict[str, Any] = {
         "profiles": ["cpu", "gpu"],
         "profiles_count": 9,
         "max_concurrent_experiments": 4,
+        "max_parallel_runs_per_peer": None,
     },
     "warnings": ["profiles.x: became 3"],
 }
@@ -37,6 +38,7 @@ DEFAULT_CONTRACT = {
     "profiles": ["default"],
     "profiles_count": 1,
     "max_concurrent_experiments": 1,
+    "max_parallel_runs_per_peer": None,
 }
 
 
@@ -103,6 +105,40 @@ def test_real_devices_are_asked_for_by_none(serve: FakeServe, tmp_path: Path) ->
     assert serve.request.sim is None
 
 
+def test_the_cap_of_a_peer_is_asked_for_by_option_or_variable(
+    serve: FakeServe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*options: str) -> object:
+        result = call(tmp_path, *options)
+        assert result.exception is None, result.output
+        assert serve.request is not None
+        return serve.request.max_per_peer
+
+    monkeypatch.delenv(up.PEER_CAP_VARIABLE, raising=False)
+    assert asked() is None
+    assert asked("--max-per-peer", "2") == 2
+    assert asked("--max-per-peer", "none") == "none"
+    monkeypatch.setenv(up.PEER_CAP_VARIABLE, "3")
+    assert asked() == 3
+    assert asked("--max-per-peer", "2") == 2, "the option wins"
+    monkeypatch.setenv(up.PEER_CAP_VARIABLE, "")
+    assert asked() is None
+    for wrong in ("0", "x", "1.5"):
+        monkeypatch.setenv(up.PEER_CAP_VARIABLE, wrong)
+        result = call(tmp_path)
+        assert result.exit_code == 2
+        assert up.PEER_CAP_VARIABLE in result.output
+
+
+def test_an_unsatisfiable_default_profile_is_allowed_by_name_only(
+    serve: FakeServe, tmp_path: Path
+) -> None:
+    for options, expected in (((), False), (("--allow-unsatisfiable",), True)):
+        assert call(tmp_path, *options).exception is None
+        assert serve.request is not None
+        assert serve.request.allow_unsatisfiable is expected
+
+
 def test_says_which_contract_is_in_force(
     serve: FakeServe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +150,7 @@ def test_says_which_contract_is_in_force(
     allowed = "profiles cpu gpu and 7 more, at most 4 at once\n"
     assert f"contract  /c\\x1b.yaml: {allowed}" in told()
     assert f"contract  kept from an earlier start: {allowed}" in told(source="kept", file=None)
+    assert "at most 4 at once, 2 of one peer\n" in told(max_parallel_runs_per_peer=2)
     default = told(**DEFAULT_CONTRACT)
     for words in ("none was given", "one CPU profile `default`", "GPUs unused", "conf/contract"):
         assert words in default
@@ -163,6 +200,12 @@ def test_the_ready_document(
         ("--generation", "-1"),
         ("--cohort-size", "0"),
         ("--deadline", "soon"),
+        ("--max-per-peer", "0"),
+        ("--max-per-peer", "-1"),
+        ("--max-per-peer", "1.5"),
+        ("--max-per-peer", "many"),
+        ("--max-per-peer", "10000000"),
+        ("--max-per-peer", "٣"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(

@@ -20,7 +20,7 @@ from praxist_zmq.host.paths import RunPaths, RunSockets
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
-CHILDREN = ("broker", "gateway", "launcher", "sampler")
+CHILDREN = ("sampler", "broker", "gateway", "launcher")
 
 
 class FakeRun:
@@ -186,14 +186,14 @@ def test_each_child_is_started_again_and_the_others_are_left_alone(fake: FakeRun
 def test_more_than_five_restarts_in_ten_seconds_end_everything_with_the_reason(
     fake: FakeRun,
 ) -> None:
-    fake.behave("sampler", exit_after_ready=9)
+    fake.behave("launcher", exit_after_ready=9)
     process = fake.up()
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 69
-    assert "restart_limit sampler: exit code 9" in errors
-    assert len(fake.pids("sampler")) == 6
+    assert "restart_limit launcher: exit code 9" in errors
+    assert len(fake.pids("launcher")) == 6
     failure = json.loads((fake.run.scheduler / "last_failure.json").read_text())
-    assert (failure["process"], failure["code"]) == ("sampler", "restart_limit")
+    assert (failure["process"], failure["code"]) == ("launcher", "restart_limit")
     assert "started" in failure["log_tail"]
     assert not fake.living()
 

@@ -1,0 +1,108 @@
+"""Does the run get anywhere? What an operator must see before all else.
+
+Peers look busy, and spend, while nothing of theirs ever runs; so that is told first. A run in which
+nobody wants anything is no trouble, and neither is one whose experiments hold what others wait for.
+Decides nothing about admission. Source: seed 000 (loud failure); public fault: a GPU task on a host
+without GPU got no job admitted, without a word.
+"""
+
+from __future__ import annotations
+
+from .admission import BlockerTable
+from .placement import never_fits, probe_blocker, stale_sample
+from .soft import SoftState
+from .state import BrokerState, Job
+
+WAIT_TOLD_MS = 60_000
+"""So long may the first job of a generation wait without an alarm; jobs start in milliseconds."""
+PROBE_TOLD_MS = 10_000
+"""A driver may need seconds for its first answer."""
+
+
+def alarms(state: BrokerState, soft: SoftState) -> tuple[str, ...]:
+    """What keeps the run from getting anywhere, in words; empty when nothing does."""
+    found = (_no_progress(state, soft), _probe_unknown(state, soft))
+    return tuple(text for text in found if text is not None)
+
+
+def default_never_fits(state: BrokerState, soft: SoftState) -> str | None:
+    """Why the default profile can never run on this host; None when it may, or when the newest
+    sample is too old to say."""
+    if soft.sample is None or stale_sample(soft) is not None:
+        return None
+    name = state.policy.default_profile
+    reason = never_fits(state.policy.profiles[name], soft.sample)
+    return None if reason is None else f"default profile {name!r} {reason}"
+
+
+def _no_progress(state: BrokerState, soft: SoftState) -> str | None:
+    if state.attempts_ever or state.attempts or state.closed_reason is not None:
+        return None
+    why = default_never_fits(state, soft) or _refused(soft) or _waits_long(state, soft)
+    if why is None:
+        return None
+    opened_ms = soft.now_at_ms if state.opened_at_ms is None else state.opened_at_ms
+    age = _span(soft.now_at_ms - opened_ms)
+    return (
+        f"NO PROGRESS  generation {state.generation} open {age}, "
+        f"no experiment was ever admitted: {why}"
+    )
+
+
+def _refused(soft: SoftState) -> str | None:
+    """Nothing waits, because all that came was refused."""
+    refused = soft.counters.get("refused_profile_unsatisfiable", 0)
+    if not refused or len(soft.queue):
+        return None
+    were = "submission was" if refused == 1 else "submissions were"
+    return f"{refused} {were} refused, with a profile that can never run on this host"
+
+
+def _waits_long(state: BrokerState, soft: SoftState) -> str | None:
+    oldest = _oldest_waiting(state, soft)
+    if oldest is None:
+        return None
+    since_ms = max(oldest.submitted_at_ms, state.opened_at_ms or 0)
+    if soft.now_at_ms - since_ms < WAIT_TOLD_MS:
+        return None
+    if oldest.job in soft.lacking_credentials:
+        return f"{oldest.job} waits for credentials"
+    blockers = BlockerTable(state, soft).of(oldest)
+    why = blockers[0].detail if blockers else "it is being started, and does not start"
+    return f"{oldest.job} ({oldest.profile}) waits: {why}"
+
+
+def _oldest_waiting(state: BrokerState, soft: SoftState) -> Job | None:
+    names = [
+        *(job for _, job in soft.queue.heads()),
+        *(plan.job for plan in soft.plans.values()),
+        *soft.held_back,
+        *soft.lacking_credentials,
+    ]
+    jobs = (state.jobs[name] for name in names)
+    return min(jobs, key=lambda job: job.queue_sequence, default=None)
+
+
+def _probe_unknown(state: BrokerState, soft: SoftState) -> str | None:
+    """That jobs wait for devices of which nothing is known, for longer than a hiccup."""
+    blocker = probe_blocker(soft)
+    if blocker is None or blocker.code != "probe_unknown":
+        return None
+    unknown_ms = soft.now_ms - soft.probe_known_ms
+    if unknown_ms < PROBE_TOLD_MS or not _devices_wanted(state, soft):
+        return None
+    return f"PROBE UNKNOWN for {_span(unknown_ms)}, GPU jobs held: {blocker.detail}"
+
+
+def _devices_wanted(state: BrokerState, soft: SoftState) -> bool:
+    profiles = (state.policy.profiles.get(name) for _, name in soft.queue.sizes)
+    return any(profile is not None and profile.accelerator == "gpu" for profile in profiles)
+
+
+def _span(milliseconds: int) -> str:
+    """A length of time in words: `64 s`, `14m`, `3h05m`."""
+    seconds = max(0, milliseconds) // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes = seconds // 60
+    return f"{minutes}m" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
