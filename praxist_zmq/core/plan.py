@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from .admission import Gates, peer_blocker, profile_gates, run_gates
+from .admission import Gates, peer_blocker, planned_by_peer, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .queue import Lane
@@ -106,7 +106,7 @@ def _reserved_first(turn: Turn) -> Chosen | None:
     if reservation is None:
         return None
     job = turn.state.jobs[reservation.job]
-    if peer_blocker(job, turn.state) is not None:
+    if peer_blocker(job, turn.state, planned_by_peer(turn.state, turn.soft)) is not None:
         return None
     gates = profile_gates(turn.state.policy.profiles.get(job.profile), job, turn.state, turn.soft)
     return None if gates.envelope is None else (job, gates.envelope, gates.facts)
@@ -134,10 +134,7 @@ def _park_capped(turn: Turn) -> None:
     cap = state.policy.max_parallel_runs_per_peer
     if cap is None:
         return
-    planned: dict[str, int] = {}
-    for plan_ in soft.plans.values():
-        peer = state.jobs[plan_.job].peer
-        planned[peer] = planned.get(peer, 0) + 1
+    planned = planned_by_peer(state, soft)
     for lane in list(soft.queue.lanes):
         while (name := soft.queue.head(lane)) is not None:
             peer = state.jobs[name].peer
