@@ -123,6 +123,8 @@ _BLOCKERS = (
     ("gpu_count_short", "too few devices are free at once"),
     ("gpu_needs_exclusive", "its demand is unknown: it needs devices for itself"),
     ("gpu_held_exclusive", "the devices are held by one job alone"),
+    ("gpu_reserved", "the devices are kept for a job that has waited longer"),
+    ("fair_share", "what is free is for a run that holds less and waits"),
     ("probe_unknown", "the accelerator driver does not answer; unknown is never zero"),
     ("probe_unavailable", "there is no accelerator driver"),
     ("recovery_pending", "the scheduler is still finding what it left running"),

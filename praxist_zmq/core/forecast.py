@@ -46,7 +46,7 @@ def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldSta
     """What would let a queued job start, likeliest first. Empty when it is being started, and
     when nothing that can be foreseen would."""
     if soft.fleet.released_at_ms or soft.begun_ms:
-        fresh = WhatIf(state, soft)
+        fresh = WhatIf(state, soft, looked=True)
         if _starts(fresh, job):
             event = "the next sample of the host shows what has begun and what has left"
             return (
@@ -78,7 +78,6 @@ def estimate(entries: Sequence[WouldStart]) -> StartEstimate | None:
 
 
 def _starts(what_if: WhatIf, job: Job) -> bool:
-    what_if.look_again()
     return what_if.might_start(job) and job.job in what_if.started()
 
 
@@ -100,7 +99,7 @@ def _ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldStart]:
     """Every end of one running job that is enough."""
     found = []
     for departure in _departures(state, soft):
-        what_if = WhatIf(state, soft)
+        what_if = WhatIf(state, soft, looked=True)
         what_if.end(departure.job)
         if _starts(what_if, job):
             where = _where(state.jobs[departure.job], soft)
@@ -156,7 +155,7 @@ def _sequence(job: Job, state: BrokerState, soft: SoftState, *, pressed: bool) -
 
 
 def _copy(state: BrokerState, soft: SoftState, pressed: bool) -> WhatIf:
-    what_if = WhatIf(state, soft)
+    what_if = WhatIf(state, soft, looked=True)
     if pressed:
         what_if.end_pressure()
     return what_if
@@ -241,7 +240,7 @@ def _foreign_ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldSt
     others = [row for row in view.allocations if row.run_key != soft.run_key]
     found = []
     for row in others[:DEPARTURES_MAX]:
-        what_if = WhatIf(state, soft)
+        what_if = WhatIf(state, soft, looked=True)
         what_if.end_foreign(row.run_key, row.attempt)
         if _starts(what_if, job):
             run = names.get(row.run_key, row.run_key[:12])
@@ -261,7 +260,7 @@ def _external_falls(job: Job, state: BrokerState, soft: SoftState) -> list[Would
         event = _fall(look)
         if event is None:
             continue
-        what_if = WhatIf(state, soft)
+        what_if = WhatIf(state, soft, looked=True)
         uuid = look.load.sample.uuid
         if look.room.not_quiet:
             what_if.quiet_external(uuid)
@@ -298,7 +297,7 @@ def _pressure_ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldS
     words = pressed_words(state.policy, soft.sample)
     if not words:
         return []
-    what_if = WhatIf(state, soft)
+    what_if = WhatIf(state, soft, looked=True)
     what_if.end_pressure()
     return [_unforeseen(words)] if _starts(what_if, job) else []
 
@@ -307,7 +306,7 @@ def _limit_rises(job: Job, state: BrokerState, soft: SoftState) -> list[WouldSta
     policy = state.policy
     if state.limit >= policy.max_concurrent_experiments:
         return []
-    what_if = WhatIf(state, soft)
+    what_if = WhatIf(state, soft, looked=True)
     what_if.raise_limit()
     if not _starts(what_if, job):
         return []

@@ -17,7 +17,7 @@ from .decision import Stamp
 from .device_load import Holding, load_of, owner_of
 from .fleet import Fleet, of_attempt, of_row
 from .plan import plan
-from .soft import SoftState
+from .soft import Plan, SoftState
 from .state import Attempt, BrokerState, Job
 from .turn import Turn
 
@@ -25,7 +25,8 @@ from .turn import Turn
 class WhatIf:
     """One copy. Cheap until something is planned on it: the queue is copied only then."""
 
-    def __init__(self, state: BrokerState, soft: SoftState) -> None:
+    def __init__(self, state: BrokerState, soft: SoftState, *, looked: bool = False) -> None:
+        """`looked`: with a fresh sample, before anything happens."""
         self.state = replace(
             state,
             attempts=dict(state.attempts),
@@ -47,6 +48,8 @@ class WhatIf:
         )
         self._queue_copied = False
         self._freed_peers: list[str] = []
+        if looked:
+            self.look_again()
 
     # -- what happens -----------------------------------------------------------------------
 
@@ -64,18 +67,24 @@ class WhatIf:
         if attempt is not None:
             self._end_attempt(attempt)
             return True
-        return self.withdraw(job)
-
-    def withdraw(self, job: str) -> bool:
-        """The plan for a job is over. False when there is none."""
-        found = next((p for p in self.soft.plans.values() if p.job == job), None)
+        found = self.withdraw(job)
         if found is None:
             return False
+        self.soft.active_non_mature -= self.state.jobs[job].work_class != "mature"
+        for uuid in found.envelope.device_uuids:
+            self.soft.fleet.released_at_ms[uuid] = self.soft.now_ms
+        return True
+
+    def withdraw(self, job: str) -> Plan | None:
+        """There is no plan for a job. Returns the one that there was."""
+        found = next((p for p in self.soft.plans.values() if p.job == job), None)
+        if found is None:
+            return None
         del self.soft.plans[found.attempt]
         self.soft.fleet.drop_plan(found.attempt, found.envelope)
         self.soft.begun_ms.pop(found.attempt, None)
         self._freed_peers.append(self.state.jobs[job].peer)
-        return True
+        return found
 
     def end_foreign(self, run_key: str, attempt: str) -> None:
         """An attempt of another run ends."""
@@ -84,6 +93,7 @@ class WhatIf:
             for row in held:
                 if (row.run_key, row.attempt) == (run_key, attempt) and uuid in fleet.devices:
                     fleet.devices[uuid] = left_by(fleet.devices[uuid], of_row(row))
+                    fleet.released_at_ms[uuid] = self.soft.now_ms
             fleet.foreign_rows[uuid] = [
                 row for row in held if (row.run_key, row.attempt) != (run_key, attempt)
             ]
@@ -132,14 +142,15 @@ class WhatIf:
             return False
         if peer_blocker(job, state, planned_by_peer(state, soft)) is not None:
             return False
-        kept, soft.fleet.places = soft.fleet.places, {}
-        soft.fleet.version += 1
-        try:
-            profile = state.policy.profiles.get(job.profile)
-            return not profile_gates(profile, job, state, soft).blockers
-        finally:
-            soft.fleet.places = kept
-            soft.fleet.version += 1
+        looked = replace(
+            soft,
+            begun_ms={},
+            fleet=replace(soft.fleet, places={}, released_at_ms={}),
+            placements={},
+            placements_version=-1,
+        )
+        profile = state.policy.profiles.get(job.profile)
+        return not profile_gates(profile, job, state, looked).blockers
 
     def started(self) -> list[str]:
         """Plan as the broker does, until nothing more starts: the jobs that start, in order."""
@@ -152,12 +163,12 @@ class WhatIf:
         self._freed_peers.clear()
         before = set(soft.plans)
         turn = Turn(self.state, soft, Stamp(at_ms=soft.now_at_ms, mono_ms=soft.now_ms))
-        while True:
-            self.look_again()
+        plan(turn)  # what leaves makes room before the driver has been asked again
+        known = -1
+        while known != len(soft.plans):
             known = len(soft.plans)
+            self.look_again()
             plan(turn)
-            if len(soft.plans) == known:
-                break
         fresh = [plan_.job for name, plan_ in soft.plans.items() if name not in before]
         soft.active_non_mature += sum(self.state.jobs[job].work_class != "mature" for job in fresh)
         return fresh
@@ -175,6 +186,7 @@ class WhatIf:
         for uuid in attempt.device_uuids:
             state.device_holders.get(uuid, set()).discard(attempt.attempt)
             if uuid in soft.fleet.devices:
+                soft.fleet.released_at_ms[uuid] = soft.now_ms
                 device = soft.fleet.devices[uuid]
                 self._resample(uuid, left_by(device, of_attempt(soft.run_key, attempt)))
 
