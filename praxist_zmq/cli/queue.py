@@ -30,7 +30,7 @@ _COLUMNS = (
     Column("PEER", least=6, drop=3, middle=True),
     Column("PROFILE", least=8, drop=1, middle=True),
     Column("AGE", right=True),
-    Column("LEFT", right=True, drop=0),
+    Column("LEFT", right=True, drop=4),
     Column("TAG", least=20, keep_empty=True, middle=True),
     Column("WHERE / WHY", least=20, keep_empty=True),
 )

@@ -55,7 +55,7 @@ def _device(device: Json) -> str:
     told = f"{device['index']}: {busy}/100 compute, {memory}/{most} GiB"
     told += f", {count(len(device['jobs']), 'job')}" if device["jobs"] else ", no job"
     told += " alone" if device["exclusive"] else ""
-    return told + (" + external" if device.get("external") else "")
+    return told + (" + external" if device.get("external") or (external or 0) > 0 else "")
 
 
 def activity_words(status: Json, devices: list[Json] | None) -> str | None:

@@ -30,13 +30,13 @@ def device_lines(devices: list[Json]) -> list[str]:
         return []
     need = devices[0]
     compute, memory = need["need_utilization_pct"], need["need_memory_mib"]
-    wants = f"compute {_points(compute)}, memory {_gib(memory)} GiB"
+    wants = f"need compute {_points(compute)}, memory {_gib(memory)} GiB"
     if compute is None or memory is None:
-        wants += " (not declared: it needs devices alone)"
+        wants = "its demand is not declared: it needs devices alone"
     head = ("device", "compute: decl", "ext", "free", "memory: decl", "ext", "free", "verdict")
     rows = [_device(device) for device in devices[:DEVICES_SHOWN]]
     widths = [max(len(head[n]), *(len(row[n]) for row in rows)) for n in range(len(head) - 1)]
-    lines = ["", f"devices           need {wants}", _line(head, widths)]
+    lines = ["", f"devices           {wants}", _line(head, widths)]
     lines += [_line(row, widths) for row in rows]
     if len(devices) > DEVICES_SHOWN:
         lines.append(f"  and {count(len(devices) - DEVICES_SHOWN, 'more device')}; --json has all")

@@ -26,11 +26,29 @@ from .what_if import WhatIf
 
 ENTRIES_MAX = 8
 DEPARTURES_MAX = 64
+DEVICE_LOOKS, REPLAYS_MIN, REPLAYS_MAX = 512, 12, 128
 SURE_SHARE = 0.9
 NAMES_SHOWN = 6
 PRUNED_MAX = 8
 """A longer sequence of ends is told as it is: to look for a shorter one costs too much."""
 NEXT_SAMPLE_S, NEXT_SAMPLE_BY_S = 1.0, 2.0
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How often admission may still be replayed for one question."""
+
+    left: int
+
+    @classmethod
+    def of(cls, devices: int) -> _Budget:
+        """A replay looks at every device, so the more there are, the fewer."""
+        return cls(min(REPLAYS_MAX, max(REPLAYS_MIN, DEVICE_LOOKS // max(1, devices))))
+
+    def spend(self) -> bool:
+        """One more, if there is one."""
+        self.left -= 1
+        return self.left >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +63,27 @@ class _Departure:
 def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldStart, ...]:
     """What would let a queued job start, likeliest first. Empty when it is being started, and
     when nothing that can be foreseen would."""
+    budget = _Budget.of(len(soft.fleet.devices))
     if soft.fleet.released_at_ms or soft.begun_ms:
         fresh = WhatIf(state, soft, looked=True)
-        if _starts(fresh, job):
+        if _starts(fresh, job, budget):
             event = "the next sample of the host shows what has begun and what has left"
             return (
                 WouldStart(event=event, job=None, likely_s=NEXT_SAMPLE_S, by_s=NEXT_SAMPLE_BY_S),
             )
-    found = _ends(job, state, soft)
+    singles = _Budget(budget.left // 2)
+    found = _ends(job, state, soft, singles)
+    budget.left -= budget.left // 2
     other = [
-        *_foreign_ends(job, state, soft),
-        *_external_falls(job, state, soft),
-        *_pressure_ends(job, state, soft),
-        *_limit_rises(job, state, soft),
+        *_foreign_ends(job, state, soft, budget),
+        *_external_falls(job, state, soft, budget),
+        *_pressure_ends(job, state, soft, budget),
+        *_limit_rises(job, state, soft, budget),
     ]
     if not found:
-        found = _sequence(job, state, soft, pressed=False)
+        found = _sequence(job, state, soft, budget, pressed=False)
     if not found and not other:
-        found = _sequence(job, state, soft, pressed=True)
+        found = _sequence(job, state, soft, budget, pressed=True)
     found.sort(key=lambda entry: math.inf if entry.likely_s is None else entry.likely_s)
     room_for_others = min(len(other), ENTRIES_MAX // 2)
     return (*found[: ENTRIES_MAX - room_for_others], *other)[:ENTRIES_MAX]
@@ -77,8 +98,8 @@ def estimate(entries: Sequence[WouldStart]) -> StartEstimate | None:
     return StartEstimate(likely_s=min(likely), by_s=min(by, default=None))
 
 
-def _starts(what_if: WhatIf, job: Job) -> bool:
-    return what_if.might_start(job) and job.job in what_if.started()
+def _starts(what_if: WhatIf, job: Job, budget: _Budget) -> bool:
+    return what_if.might_start(job) and budget.spend() and job.job in what_if.started()
 
 
 def _departures(state: BrokerState, soft: SoftState) -> list[_Departure]:
@@ -95,13 +116,13 @@ def _departures(state: BrokerState, soft: SoftState) -> list[_Departure]:
     return found[:DEPARTURES_MAX]
 
 
-def _ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldStart]:
+def _ends(job: Job, state: BrokerState, soft: SoftState, budget: _Budget) -> list[WouldStart]:
     """Every end of one running job that is enough."""
     found = []
     for departure in _departures(state, soft):
         what_if = WhatIf(state, soft, looked=True)
         what_if.end(departure.job)
-        if _starts(what_if, job):
+        if _starts(what_if, job, budget):
             where = _where(state.jobs[departure.job], soft)
             found.append(_entry(f"{departure.job} ends{where}", departure, soft))
             if len(found) == ENTRIES_MAX:
@@ -135,17 +156,19 @@ def _seconds(at_ms: float, soft: SoftState) -> float | None:
 # -- several ends ----------------------------------------------------------------------------
 
 
-def _sequence(job: Job, state: BrokerState, soft: SoftState, *, pressed: bool) -> list[WouldStart]:
+def _sequence(
+    job: Job, state: BrokerState, soft: SoftState, budget: _Budget, *, pressed: bool
+) -> list[WouldStart]:
     """The ends that are needed one after another, those of jobs that start meanwhile included.
     `pressed`: after the end of the pressure that holds the job too."""
     words = pressed_words(state.policy, soft.sample) if pressed else ""
     if pressed and not words:
         return []
-    chain = _replay(job, _copy(state, soft, pressed), None)
+    chain = _replay(job, _copy(state, soft, pressed), None, budget)
     if not chain:
         return []
     if len(chain) <= PRUNED_MAX:
-        chain = _pruned(chain, job, state, soft, pressed)
+        chain = _pruned(chain, job, state, soft, budget, pressed=pressed)
     names = [departure.job for departure in chain]
     last = chain[-1]
     if pressed:
@@ -161,7 +184,9 @@ def _copy(state: BrokerState, soft: SoftState, pressed: bool) -> WhatIf:
     return what_if
 
 
-def _replay(job: Job, what_if: WhatIf, only: Sequence[str] | None) -> list[_Departure]:
+def _replay(
+    job: Job, what_if: WhatIf, only: Sequence[str] | None, budget: _Budget
+) -> list[_Departure]:
     """The ends up to the one with which the job starts, each with the time by which all before it
     have happened too; empty when it does not start. `only`: exactly these, in this order."""
     state, soft = what_if.state, what_if.soft
@@ -171,7 +196,7 @@ def _replay(job: Job, what_if: WhatIf, only: Sequence[str] | None) -> list[_Depa
         waiting = [known[name] for name in only if name in known]
     gone: list[_Departure] = []
     likely_ms = by_ms = float(soft.now_ms)
-    while waiting and len(gone) < DEPARTURES_MAX:
+    while waiting and len(gone) < DEPARTURES_MAX and budget.spend():
         departure = waiting.pop(0)
         likely_ms = max(likely_ms, departure.likely_ms)
         by_ms = max(by_ms, departure.by_ms)
@@ -203,12 +228,18 @@ def _started_at(job: Job, state: BrokerState, likely_ms: float, by_ms: float) ->
 
 
 def _pruned(
-    chain: list[_Departure], job: Job, state: BrokerState, soft: SoftState, pressed: bool
+    chain: list[_Departure],
+    job: Job,
+    state: BrokerState,
+    soft: SoftState,
+    budget: _Budget,
+    *,
+    pressed: bool,
 ) -> list[_Departure]:
     """The same without the ends that make no difference."""
     for departure in chain[:-1]:
         rest = [other.job for other in chain if other.job != departure.job]
-        shorter = _replay(job, _copy(state, soft, pressed), rest)
+        shorter = _replay(job, _copy(state, soft, pressed), rest, budget)
         if shorter:
             chain = shorter
     return chain
@@ -231,7 +262,9 @@ def _unforeseen(event: str) -> WouldStart:
     return WouldStart(event=event[:500], job=None, likely_s=None, by_s=None)
 
 
-def _foreign_ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldStart]:
+def _foreign_ends(
+    job: Job, state: BrokerState, soft: SoftState, budget: _Budget
+) -> list[WouldStart]:
     """Every end of an attempt of another run that is enough."""
     view = soft.host_view
     if view is None:
@@ -242,7 +275,7 @@ def _foreign_ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldSt
     for row in others[:DEPARTURES_MAX]:
         what_if = WhatIf(state, soft, looked=True)
         what_if.end_foreign(row.run_key, row.attempt)
-        if _starts(what_if, job):
+        if _starts(what_if, job, budget):
             run = names.get(row.run_key, row.run_key[:12])
             found.append(_unforeseen(f"attempt {row.attempt} of run {run} ends"))
             if len(found) == ENTRIES_MAX:
@@ -250,7 +283,9 @@ def _foreign_ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldSt
     return found
 
 
-def _external_falls(job: Job, state: BrokerState, soft: SoftState) -> list[WouldStart]:
+def _external_falls(
+    job: Job, state: BrokerState, soft: SoftState, budget: _Budget
+) -> list[WouldStart]:
     """Every device on which less foreign load is enough."""
     profile = state.policy.profiles.get(job.profile)
     if profile is None or profile.accelerator == "cpu":
@@ -267,7 +302,7 @@ def _external_falls(job: Job, state: BrokerState, soft: SoftState) -> list[Would
         else:
             memory, busy = look.room.memory_short_mib, look.room.utilization_short_pct
             what_if.lower_external(uuid, memory, busy)
-        if _starts(what_if, job):
+        if _starts(what_if, job, budget):
             found.append(_unforeseen(event))
             if len(found) == ENTRIES_MAX:
                 break
@@ -293,22 +328,26 @@ def _fall(look: Look) -> str | None:
     return f"external {' and external '.join(falls)}{who}"
 
 
-def _pressure_ends(job: Job, state: BrokerState, soft: SoftState) -> list[WouldStart]:
+def _pressure_ends(
+    job: Job, state: BrokerState, soft: SoftState, budget: _Budget
+) -> list[WouldStart]:
     words = pressed_words(state.policy, soft.sample)
     if not words:
         return []
     what_if = WhatIf(state, soft, looked=True)
     what_if.end_pressure()
-    return [_unforeseen(words)] if _starts(what_if, job) else []
+    return [_unforeseen(words)] if _starts(what_if, job, budget) else []
 
 
-def _limit_rises(job: Job, state: BrokerState, soft: SoftState) -> list[WouldStart]:
+def _limit_rises(
+    job: Job, state: BrokerState, soft: SoftState, budget: _Budget
+) -> list[WouldStart]:
     policy = state.policy
     if state.limit >= policy.max_concurrent_experiments:
         return []
     what_if = WhatIf(state, soft, looked=True)
     what_if.raise_limit()
-    if not _starts(what_if, job):
+    if not _starts(what_if, job, budget):
         return []
     cpu = soft.sample.cpu_pct if soft.sample is not None else None
     now = "" if cpu is None else f", now {cpu:.0f}"

@@ -163,12 +163,14 @@ class WhatIf:
         self._freed_peers.clear()
         before = set(soft.plans)
         turn = Turn(self.state, soft, Stamp(at_ms=soft.now_at_ms, mono_ms=soft.now_ms))
-        plan(turn)  # what leaves makes room before the driver has been asked again
-        known = -1
-        while known != len(soft.plans):
+        while True:
             known = len(soft.plans)
-            self.look_again()
+            # Once before the next sample: what leaves makes room before the driver is asked again.
             plan(turn)
+            unseen = soft.begun_ms or soft.fleet.released_at_ms
+            if len(soft.plans) == known and not unseen:
+                break
+            self.look_again()
         fresh = [plan_.job for name, plan_ in soft.plans.items() if name not in before]
         soft.active_non_mature += sum(self.state.jobs[job].work_class != "mature" for job in fresh)
         return fresh
