@@ -15,7 +15,7 @@ JOB_KEYS = (
     "attempts", "attempt", "pid", "pgid", "gpu_uuids", "exit_code", "signal", "submitted_at",
     "started_at", "ended_at", "eta_seconds", "lease_id", "blockers", "queue_blocked_reason",
     "reject_code", "failure_category", "failure_signature", "log_path", "binding_status",
-    "depends_on", "version", "note",
+    "depends_on", "version", "note", "resource_activity", "left_s",
 )  # fmt: skip
 SUBMISSION_KEYS = (
     "verdict", "job", "job_id", "tag", "state", "new", "profile", "profile_source", "work_class",
@@ -25,18 +25,28 @@ STATUS_KEYS = (
     "run_id", "run_dir", "health", "warnings", "processes", "jobs", "jobs_total",
     "concurrency_limit", "host", "accelerator_probe", "queue_blocked_reasons", "running_activity",
     "generation", "resource_supply", "simulated", "epoch", "sequence", "ledger_bytes", "counters",
-    "at", "alarms", "max_parallel_runs_per_peer",
+    "at", "alarms", "max_parallel_runs_per_peer", "limits",
 )  # fmt: skip
 DEVICE_KEYS = (
     "index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
     "declared_memory_mib", "declared_utilization_pct", "external_memory_mib",
-    "external_utilization_pct", "exclusive", "jobs", "runs",
+    "external_utilization_pct", "exclusive", "jobs", "runs", "free_memory_mib",
+    "free_utilization_pct", "attribution", "external", "reason",
 )  # fmt: skip
 BLOCKER_KEYS = ("code", "detail", "need", "free", "limit", "unit")
 EVENT_KEYS = ("sequence", "at", "type", "job", "attempt", "text")
 
 _LISTS = frozenset(
-    {"blockers", "gpu_uuids", "depends_on", "warnings", "alarms", "processes", "jobs_list"}
+    {
+        "blockers",
+        "gpu_uuids",
+        "depends_on",
+        "warnings",
+        "alarms",
+        "processes",
+        "jobs_list",
+        "external",
+    }
 )
 
 
@@ -83,7 +93,7 @@ def submission_document(
         "new": answer.get("new", False),
         "profile_source": answer.get("profile_source"),
         "blockers": job_body(view)["blockers"],
-        "start_estimate": None,
+        "start_estimate": answer.get("start_estimate"),
         "retryable": retryable,
         "exit_code": exit_code,
         "exit_source": exit_source,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ..errors import PraxistError
@@ -10,10 +12,14 @@ from . import output
 from .advice import nearest_subject
 from .connect import Caller, ask, connect
 from .documents import BLOCKER_KEYS, head, job_body, pick
+from .log_tail import last_lines
 from .settings import global_options, settings_of
 from .verdict import blocker_text, ending_told, is_terminal_state
 from .waiting import now_s
-from .words import age, count, cut, named_devices, parse_stamp, safe
+from .waiting_page import device_lines, facts_line, gate_lines, option_lines, start_lines
+from .words import age, between, count, named_devices, parse_stamp, safe, span
+
+LOG_LINES = 20
 
 
 @click.command("explain")
@@ -67,45 +73,75 @@ def explain_document(reply: Json) -> Json:
         "gates": reply["gates"],
         "blockers": [pick(BLOCKER_KEYS, blocker) for blocker in reply["blockers"]],
         "options": reply["options"],
+        "devices": reply.get("devices") or [],
+        "would_start": reply.get("would_start") or [],
+        "start_estimate": reply.get("start_estimate"),
+        "snapshot": reply.get("snapshot") or {},
     }
 
 
 def page(reply: Json, subject: str) -> list[str]:
-    """Verdict, every gate, the blockers, what the peer can do."""
-    lines = [*_head(reply["job"], subject), named_devices(safe(reply["verdict"]))]
-    if reply["position"]:
-        told = count(len(reply["blockers"]), "blocker")
-        lines.append(f"place {reply['position']} in the queue, {told}")
-    if reply["job"] is not None and is_terminal_state(reply["job"]):
-        lines += _ended(reply["job"])
-    if reply["gates"]:
-        lines += ["", "gates                    state     detail"]
-        for gate in reply["gates"]:
-            state = "BLOCKED" if gate["state"] == "blocked" else gate["state"]
-            detail = named_devices(safe(gate["detail"]))
-            lines.append(f"  {cut(safe(gate['name']), 22):<22} {state:<9} {detail}")
-    if reply["blockers"]:
-        lines += ["", "blockers"]
-        lines += [f"  {safe(blocker_text(blocker))}" for blocker in reply["blockers"]]
-    if reply["options"]:
-        lines.append("")
-        for number, option in enumerate(reply["options"]):
-            lines.append(f"{'YOU CAN' if number == 0 else '':<8}  {safe(option)}")
-    return lines
+    """Verdict, gates, devices, what would start it, what the peer can do, the facts."""
+    job = reply["job"]
+    ended = job is not None and is_terminal_state(job)
+    waits = bool(reply["blockers"])
+    lines = [*_head(job, subject), _verdict(reply)]
+    if ended:
+        lines += _ended(job)
+    lines += gate_lines(reply["gates"])
+    lines += device_lines(reply.get("devices") or [])
+    told = {gate["detail"] for gate in reply["gates"]}
+    rest = [b for b in reply["blockers"] if not any(b["detail"] in text for text in told)]
+    lines += ["", "blockers", *(f"  {safe(blocker_text(b))}" for b in rest)] if rest else []
+    if job is not None and not ended:
+        lines += start_lines(reply.get("would_start") or [], waits=waits)
+    return lines + option_lines(reply["options"]) + facts_line(reply.get("snapshot") or {})
+
+
+def _verdict(reply: Json) -> str:
+    """`WAITS: why` with the place in the queue."""
+    verdict = named_devices(safe(reply["verdict"]))
+    word, colon, rest = verdict.partition(":")
+    line = f"{word.upper()}:{rest}" if colon and word == "waits" else verdict
+    if not reply["blockers"]:
+        return line
+    told = count(len(reply["blockers"]), "blocker")
+    place = f"place {reply['position']} in the queue, " if reply["position"] else ""
+    return f"{line}   ({place}{told})"
 
 
 def _ended(job: Json) -> list[str]:
     """How and when it went."""
     facts = (
         ("submitted", job["submitted_at"]),
-        ("started", job.get("started_at")),
-        ("ended", job.get("ended_at")),
+        ("started", _after(job.get("started_at"), "waited", job["submitted_at"])),
+        ("ended", _after(job.get("ended_at"), "took", job.get("started_at"))),
         ("how", f"{ending_told(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
         ("failure", job.get("failure_category")),
         ("why" if job["state"] == "rejected" else "last line", job.get("failure_signature")),
         ("log", job.get("log_path")),
     )
-    return ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
+    lines = ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
+    return lines + _last_lines(job.get("log_path"))
+
+
+def _last_lines(path: str | None) -> list[str]:
+    """The end of the log, where it can still be read."""
+    if not path:
+        return []
+    try:
+        lines = last_lines(Path(path), LOG_LINES)
+    except (OSError, PraxistError) as error:
+        return ["", f"log       cannot be read: {safe(error)}"]
+    return ["", f"last {count(len(lines), 'line')} of the log", *(f"  {line}" for line in lines)]
+
+
+def _after(stamp: str | None, word: str, before: str | None) -> str | None:
+    """A time with how long it took to come to it."""
+    if stamp is None:
+        return None
+    passed = between(before, stamp)
+    return stamp if passed is None else f"{stamp}   {word} {span(passed)}"
 
 
 def _head(job: Json | None, subject: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from ..protocol.envelope import Json
@@ -12,10 +14,11 @@ from .settings import global_options, settings_of
 from .table import Column, print_table
 from .words import device_name, is_simulated, safe
 
-MEMORY_SHARE = 0.95  # the part of a device's memory that may be promised
 HELD = "held"
+_EXTERNAL = re.compile(r"pid (?P<pid>\d+)(?:.*?, user (?P<user>[^,]+))?")
 _LEGEND = (
-    "free: 100 less declared (DECL) and others; memory: of 95 % of the device",
+    "free = 100 - external - the larger of declared and own observed; "
+    "memory against 95 % of the device",
     "held: one job has the device alone, whatever it uses",
 )
 _COLUMNS = (
@@ -23,13 +26,13 @@ _COLUMNS = (
     Column("UUID", least=8, drop=1),
     Column("MODEL", least=8, drop=0),
     Column("STATE"),
-    Column("BUSY %", right=True),
-    Column("DECL %", right=True, keep_empty=True),
-    Column("OTHERS %", right=True),
-    Column("FREE %", right=True, keep_empty=True),
-    Column("USED GiB", right=True),
-    Column("FREE GiB", right=True),
-    Column("JOBS", least=8),
+    Column("NOW", right=True),
+    Column("DECLARED", right=True, keep_empty=True),
+    Column("EXTERNAL", right=True),
+    Column("FREE", right=True, keep_empty=True),
+    Column("MEM USED", right=True),
+    Column("MEM FREE", right=True),
+    Column("JOBS", least=10),
     Column("RUNS", least=8, drop=2),
 )
 
@@ -75,14 +78,14 @@ def row(device: Json, *, short: bool) -> list[object]:
         device["index"],
         _short(device) if short else device["uuid"],
         "SIMULATED" if is_simulated(device["uuid"]) else device["name"],
-        device["state"],
+        "" if short and device["state"] == "available" else device["state"],
         _number(device["utilization_pct"]),
         "alone" if device["exclusive"] else _number(device["declared_utilization_pct"]),
         _number(device["external_utilization_pct"]),
         _free(device),
         _gib(device["memory_used_mib"]),
-        HELD if device["exclusive"] else _gib(_free_memory(device)),
-        " ".join(device["jobs"]),
+        _free_memory(device),
+        _jobs(device),
         " ".join(device["runs"]),
     ]
 
@@ -97,25 +100,36 @@ def _number(value: float | None) -> str:
 
 
 def _gib(mib: float | None) -> str:
-    return "?" if mib is None else f"{mib / 1024:.1f}"
+    return "?" if mib is None else f"{mib / 1024:.1f} GiB"
 
 
 def _free(device: Json) -> str:
-    """100 less what is declared and what others use; unknown stays unknown."""
+    """What the broker counts as free; unknown stays unknown."""
     if device["exclusive"]:
         return HELD
     if device["state"] != "available":
         return "0"
-    external = device["external_utilization_pct"]
-    if external is None:
-        return "?"
-    return _number(max(0.0, 100 - device["declared_utilization_pct"] - external))
+    return _number(device.get("free_utilization_pct"))
 
 
-def _free_memory(device: Json) -> float | None:
+def _free_memory(device: Json) -> str:
+    if device["exclusive"]:
+        return HELD
     if device["state"] != "available":
-        return 0.0
-    total, external = device["memory_total_mib"], device["external_memory_mib"]
-    if total is None or external is None:
-        return None
-    return max(0.0, float(MEMORY_SHARE * total - device["declared_memory_mib"] - external))
+        return _gib(0.0)
+    return _gib(device.get("free_memory_mib"))
+
+
+def _jobs(device: Json) -> str:
+    """`j-118 j-121 +dana/88211`: our jobs, then the processes of others."""
+    strangers = (_stranger(words) for words in device.get("external") or [])
+    return " ".join([*device["jobs"], *(f"+{name}" for name in strangers)])
+
+
+def _stranger(words: str) -> str:
+    """`dana/88211` of `pid 88211 python, user dana, 38 %`."""
+    match = _EXTERNAL.match(words)
+    if match is None:
+        return words.removeprefix("and ").replace(" ", "")
+    user = match["user"]
+    return f"{user}/{match['pid']}" if user else f"pid/{match['pid']}"

@@ -67,6 +67,7 @@ class Launching(Submitting):
         if self.options.dry_run:
             return self._dry_run()
         self._started_at_once(client)
+        self._estimate(client)
         self._tell_verdict()
         try:
             job = self._until_terminal(client, self.job)

@@ -20,6 +20,8 @@ from .words import safe
 BLOCK = 1 << 16
 LOOK_AGAIN_S = 0.2  # the standard library has no inotify; tail(1) looks once a second
 STDOUT = 1
+TAIL_BYTES = 8192
+"""Of a log that has no line feeds, no more is shown on a page."""
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -93,6 +95,16 @@ def seek_last_lines(source: int, lines: int) -> None:
                 os.lseek(source, position + at + 1, os.SEEK_SET)
                 return
     os.lseek(source, 0 if lines > 0 else end, os.SEEK_SET)
+
+
+def last_lines(path: Path, lines: int) -> list[str]:
+    """The last lines of a log as safe text. Raises OSError, or `unsafe_path`."""
+    source = open_foreign(path)
+    with open(source, "rb") as file:
+        seek_last_lines(source, lines)
+        file.seek(max(os.lseek(source, 0, os.SEEK_CUR), os.fstat(source).st_size - TAIL_BYTES))
+        text = file.read(TAIL_BYTES).decode(errors="backslashreplace")
+    return shown(text).splitlines()[-lines:]
 
 
 class LogFollower:

@@ -10,6 +10,7 @@ from ..protocol.envelope import Json
 from ..protocol.job_states import JobState
 from . import output
 from .advice import nearest
+from .blocked import why_short
 from .connect import Caller, ask, connect
 from .documents import head, job_body
 from .settings import Settings, global_options, settings_of
@@ -29,7 +30,7 @@ _COLUMNS = (
     Column("PEER", least=6, drop=3, middle=True),
     Column("PROFILE", least=8, drop=1, middle=True),
     Column("AGE", right=True),
-    Column("LEFT", right=True, drop=0),
+    Column("LEFT", right=True, drop=4),
     Column("TAG", least=20, keep_empty=True, middle=True),
     Column("WHERE / WHY", least=20, keep_empty=True),
 )
@@ -109,6 +110,7 @@ def queue_document(reply: Json) -> Json:
         "total": reply["total"],
         "concurrency_limit": reply["concurrency_limit"],
         "counts": reply["counts"],
+        "limit_range": reply.get("limit_range"),
     }
 
 
@@ -125,7 +127,9 @@ def summary(reply: Json) -> str:
     name = safe(jobs[0]["run_id"]) + "   " if jobs else ""
     simulated = any(is_simulated(uuid) for job in jobs for uuid in job["gpu_uuids"])
     mark = "   SIMULATED devices" if simulated else ""
-    limit = f"(limit {reply['concurrency_limit']})"
+    low, high = reply.get("limit_range") or (None, None)
+    moves = "" if low is None or low == high else f", range {low}-{high}"
+    limit = f"(limit {reply['concurrency_limit']}{moves})"
     return f"{name}{ahead}  {limit}" + (f"   {rest}" if rest else "") + mark
 
 
@@ -142,20 +146,18 @@ def row(job: Json, now: float) -> list[object]:
         job["peer"],
         job["profile"],
         age(None if began is None else now - began),
-        left(job, now),
+        left(job),
         job["tag"],
         where_or_why(job),
     ]
 
 
-def left(job: Json, now: float) -> str:
-    """What is left of the expected run time; `?` when unknown, `-` when it does not run."""
-    began = parse_stamp(job.get("started_at"))
+def left(job: Json) -> str:
+    """What is left of the run time, by what such jobs took; `?` unknown, `-` when it does not
+    run."""
     if job["state"] != "running":
         return "-"
-    if job.get("eta_seconds") is None or began is None:
-        return "?"
-    return "~" + age(job["eta_seconds"] - (now - began))
+    return "?" if job.get("left_s") is None else "~" + age(job["left_s"])
 
 
 def where_or_why(job: Json) -> str:
@@ -164,7 +166,7 @@ def where_or_why(job: Json) -> str:
     if job["state"] == "running":
         return devices(job["gpu_uuids"]) + note
     if job["state"] in ("queued", "waiting_for_credentials"):
-        return ", ".join(blocker["code"] for blocker in job["blockers"]) + note
+        return why_short(job["blockers"]) + note
     if job["state"] == "rejected":
         return str(job.get("note") or job.get("failure_signature") or job.get("reject_code") or "")
     if cancellation(job):

@@ -10,7 +10,7 @@ from .connect import ask_job, connect
 from .documents import job_document
 from .settings import global_options, settings_of
 from .verdict import blocker_text, ending_told, is_terminal_state
-from .words import between, devices, safe, span
+from .words import between, count, devices, safe, span
 
 
 @click.command("show")
@@ -55,10 +55,12 @@ def page(job: Json) -> list[str]:
         ("Ended", job.get("ended_at")),
         ("Took", _took(job)),
         ("Expected", span(job["eta_seconds"]) if job.get("eta_seconds") else None),
+        ("Left", f"~{span(job['left_s'])}" if job.get("left_s") is not None else None),
         ("Failure", job.get("failure_category")),
         ("Why" if job["state"] == "rejected" else "Last line", job.get("failure_signature")),
         ("Log", job.get("log_path")),
         ("Binding", job.get("binding_status")),
+        ("Activity", _activity(job.get("resource_activity"))),
         ("Depends on", " ".join(job.get("depends_on") or []) or None),
         ("Note", job.get("note")),
         ("Long id", job["job_id"]),
@@ -73,6 +75,22 @@ def _state(job: Json) -> str:
     if job["state"] == "rejected":
         return f"rejected, {job.get('reject_code') or 'it will not run'}"
     return f"{job['state']}, {ending_told(job)}" if is_terminal_state(job) else str(job["state"])
+
+
+def _activity(seen: Json | None) -> str | None:
+    """What the driver sees it do."""
+    if seen is None:
+        return None
+    told = [str(seen["state"]).replace("_", " ")]
+    if seen.get("gpu_processes"):
+        told.append(count(seen["gpu_processes"], "process", "processes"))
+    if seen.get("gpu_memory_mb"):
+        told.append(f"{seen['gpu_memory_mb'] / 1024:.1f} GiB")
+    if seen.get("gpu_utilization_pct"):
+        told.append(f"{seen['gpu_utilization_pct']:.0f} %")
+    if seen["attribution"] in ("partial", "unavailable"):
+        told.append(f"attribution {seen['attribution']}")
+    return ", ".join(told)
 
 
 def _took(job: Json) -> str | None:

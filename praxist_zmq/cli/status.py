@@ -16,11 +16,13 @@ from ..errors import ERRORS, PraxistError
 from ..host.paths import RunPaths
 from ..protocol.envelope import Json
 from . import output
+from .blocked import why_short
 from .connect import Caller, ask, connect
 from .documents import STATUS_KEYS, status_document
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import read_small
+from .status_words import activity_words, device_words, limit_words, marks_words
 from .waiting import now_s
 from .words import count, parse_stamp, safe, span
 
@@ -34,6 +36,7 @@ COARSE_WORDS = {
 }
 """Coarse words that stand for one blocker code; the others are shown as they are."""
 WAITING_LOOKED_AT = 1000
+HEADS_SHOWN = 2
 ROOM_MIN_BYTES = 16 * 1024 * 1024
 """A broker may need so much to start: the copy of a whole segment of its ledger."""
 STATUS_BYTES_MAX = 4 * 1024 * 1024
@@ -144,13 +147,17 @@ def page(status: Json, more: More, settings: Settings) -> list[str]:
         "Run": _run(status),
         "Service": _service(status),
         "Jobs": _jobs(status),
-        "Limit": _limit(status),
+        "Limit": limit_words(status),
         "Pressure": _pressure(status),
         "GPUs": _gpus(status, more.devices),
+        "Activity": activity_words(status, more.devices),
         "Waiting": _waiting(status, more.waiting),
         "As of": _as_of(status),
     }
-    lines += [f"   {name:<10} {text}" for name, text in facts.items() if text]
+    for name, text in facts.items():
+        lines += [f"   {name:<10} {text}"] if text else []
+        if name == "GPUs":
+            lines += [f"   {'':<10} {text}" for text in device_words(more.devices)]
     lines += [
         f"   {'' if n else 'Processes':<10} {text}" for n, text in enumerate(_processes(status))
     ]
@@ -185,14 +192,6 @@ def _jobs(status: Json) -> str:
     return told + ("" if total is None else f"   ({total} in all)")
 
 
-def _limit(status: Json) -> str | None:
-    limit = status.get("concurrency_limit")
-    if limit is None:
-        return None
-    cap = status.get("max_parallel_runs_per_peer")
-    return f"{limit} at once" + ("" if cap is None else f", {cap} of one peer")
-
-
 def _pressure(status: Json) -> str | None:
     host = status.get("host") or {}
     if not host:
@@ -205,7 +204,7 @@ def _pressure(status: Json) -> str | None:
     written = parse_stamp(status.get("at"))
     if age_s is not None and status["health"] == "down" and written is not None:
         age_s += max(0.0, now_s() - written)
-    return told + ("" if age_s is None else f"   ({span(age_s)} old)")
+    return told + marks_words(status) + ("" if age_s is None else f"   ({span(age_s)} old)")
 
 
 def _gpus(status: Json, devices: list[Json] | None) -> str | None:
@@ -232,7 +231,7 @@ def is_free(device: Json) -> bool:
 
 
 def _waiting(status: Json, queued: Json | None) -> str | None:
-    """Waiting jobs by the first thing that blocks each, in the words of `explain`."""
+    """Waiting jobs by the first thing that blocks each; the first two with their numbers."""
     found: dict[str, int] = {}
     if queued is None:
         for word, number in (status.get("queue_blocked_reasons") or {}).items():
@@ -245,6 +244,11 @@ def _waiting(status: Json, queued: Json | None) -> str | None:
             word = job["blockers"][0]["code"] if job["blockers"] else "starting"
             found[word] = found.get(word, 0) + 1
     told = "  ".join(f"{number} {safe(word)}" for word, number in found.items())
+    if queued is not None:
+        heads = [job for job in queued["jobs"] if job["state"] == "queued" and job["blockers"]]
+        told += "".join(
+            f"   {job['job']} {why_short(job['blockers'])}" for job in heads[:HEADS_SHOWN]
+        )
     if queued is not None and queued["total"] > len(queued["jobs"]):
         told += f"   (of the first {len(queued['jobs'])})"
     return told or None

@@ -11,7 +11,7 @@ from ..errors import PraxistError
 from ..protocol.envelope import Json
 from . import output
 from .advice import helps
-from .connect import Caller, connect, job_of_error
+from .connect import Caller, ask, connect, job_of_error
 from .documents import submission_document
 from .failure import error_document, verdict_word
 from .result_file import check_result_file, write_result
@@ -25,6 +25,8 @@ from .submission import (
 )
 from .verdict import dry_run_lines, exit_of, refused_lines, submitted_lines
 from .waiting import now_s
+
+ESTIMATE_WAIT_S = 0.5
 
 
 class Submitting:
@@ -58,9 +60,27 @@ class Submitting:
         self.job = job
         if self.options.dry_run:
             return self._dry_run()
+        self._estimate(client)
         self._tell_verdict()
         unknown = job["state"] == "drained_unknown"
         return self._end(exit_of(job)[0] if unknown else 0, "scheduler", None)
+
+    def _estimate(self, client: Caller) -> None:
+        """When a job that waits is expected to start. The job stands whether this is known or
+        not."""
+        if self.job is None or self.job["state"] != "queued" or not self.job.get("blockers"):
+            return
+        request = {"kind": "explain_job", "subject": self.job["job"]}
+        try:
+            told = ask(client, request, min(self.settings.timeout_s, ESTIMATE_WAIT_S))
+        except PraxistError:
+            return  # the job is accepted; only the forecast is missing
+        entries = told.get("would_start") or []
+        self.answer = {
+            **self.answer,
+            "start_estimate": told.get("start_estimate"),
+            "would_start": entries[0]["event"] if entries else None,
+        }
 
     def _dry_run(self) -> int:
         if not self.settings.is_json:

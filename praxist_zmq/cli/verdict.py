@@ -129,7 +129,17 @@ def _started(job: Json, answer: Json, now_s: float) -> list[str]:
 
 def _queued(job: Json, answer: Json, now_s: float) -> list[str]:
     lines = [headline("queued", job, _profile(job, answer.get("profile_source")))]
-    return lines + blocker_lines(job)
+    return lines + blocker_lines(job) + _estimate_lines(answer)
+
+
+def _estimate_lines(answer: Json) -> list[str]:
+    """`likely start in 11m-22m: j-121 ends on GPU 0`."""
+    estimate = answer.get("start_estimate")
+    if not estimate or estimate.get("likely_s") is None:
+        return []
+    by = "" if estimate.get("by_s") is None else f" (90 %: {span(estimate['by_s'])})"
+    event = f", when {answer['would_start']}" if answer.get("would_start") else ""
+    return wrapped("start", f"likely in {span(estimate['likely_s'])}{by}{event}")
 
 
 def _retrying(job: Json, answer: Json, now_s: float) -> list[str]:

@@ -19,7 +19,7 @@ from ..protocol.views import Blocker, BlockerCode
 from .concurrency import occupied
 from .placement import Placement, choose
 from .pressure import Domain, domains_of, pressure_blockers, pressure_words
-from .queue import Lane, lane_of
+from .queue import lane_of
 from .reservation import newcomer
 from .soft import Denial, SoftState
 from .state import BrokerState, Job
@@ -237,10 +237,19 @@ def profile_gates(
     )
 
 
-def peer_blocker(job: Job, state: BrokerState) -> Blocker | None:
+def planned_by_peer(state: BrokerState, soft: SoftState) -> dict[str, int]:
+    """Plans under way by peer: what they stand for counts as running."""
+    planned: dict[str, int] = {}
+    for plan in soft.plans.values():
+        peer = state.jobs[plan.job].peer
+        planned[peer] = planned.get(peer, 0) + 1
+    return planned
+
+
+def peer_blocker(job: Job, state: BrokerState, planned: dict[str, int]) -> Blocker | None:
     """Why a job's peer may not have one more running; None when it may."""
     cap = state.policy.max_parallel_runs_per_peer
-    running = state.peers_running.get(job.peer, 0)
+    running = state.peers_running.get(job.peer, 0) + planned.get(job.peer, 0)
     if cap is None or running < cap:
         return None
     return Blocker(
@@ -276,6 +285,16 @@ def denial_blocker(denial: Denial) -> Blocker:
     return Blocker(code=denial_code(denial.code), detail=detail)
 
 
+def spokesman(job: Job, state: BrokerState, soft: SoftState) -> Job:
+    """Whose gates hold a queued job. Of a lane only the head is looked at, so what holds it holds
+    them all; the job for which devices are kept is looked at before any lane. A job that is not
+    queued yet would be the head of an empty lane."""
+    if soft.reservation is not None and soft.reservation.job == job.job:
+        return job
+    head = soft.queue.head(lane_of(job))
+    return job if head is None else state.jobs[head]
+
+
 class BlockerTable:
     """The blockers of every waiting job at one moment, worked out once for those that are alike."""
 
@@ -283,7 +302,8 @@ class BlockerTable:
         self._state = state
         self._soft = soft
         self._run = run_gates(state, soft).blockers
-        self._lanes: dict[tuple[Lane, bool, int | None], tuple[Blocker, ...]] = {}
+        self._asked: dict[str, tuple[Blocker, ...]] = {}
+        self._planned = planned_by_peer(state, soft)
 
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """Every blocker of one queued job; empty when it is being started."""
@@ -293,27 +313,18 @@ class BlockerTable:
         denial = self._soft.held_back.get(job.job)
         if denial is not None:
             return (*self._run, denial_blocker(denial))
-        capped = peer_blocker(job, self._state)
-        lane = lane_of(job)
-        key = (lane, *self._passes(job))
-        found = self._lanes.get(key)
+        capped = peer_blocker(job, self._state, self._planned)
+        asked = spokesman(job, self._state, self._soft)
+        found = self._asked.get(asked.job)
         if found is None:
-            profile = self._state.policy.profiles.get(job.profile)
-            found = self._run + profile_gates(profile, job, self._state, self._soft).blockers
-            self._lanes[key] = found
+            profile = self._state.policy.profiles.get(asked.profile)
+            found = self._run + profile_gates(profile, asked, self._state, self._soft).blockers
+            self._asked[asked.job] = found
         if capped is not None:
             return (*found, capped)
-        if not found and self._soft.queue.head(lane) != job.job:
+        if not found and asked is not job:
             return (Blocker(code="queue_order", detail="older jobs of its kind go first"),)
         return found
-
-    def _passes(self, job: Job) -> tuple[bool, int | None]:
-        """What tells jobs of one lane apart: whose a kept place is, and who ends before it is
-        needed."""
-        kept = self._soft.reservation
-        if kept is None:
-            return False, None
-        return kept.job == job.job, None if kept.needed_at_ms is None else job.eta_ms
 
 
 def coarse_reason(blockers: tuple[Blocker, ...]) -> str | None:

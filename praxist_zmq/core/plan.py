@@ -8,12 +8,10 @@ reserve).
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from .admission import ProfileGates, profile_gates, run_gates
+from .admission import ProfileGates, planned_by_peer, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .queue import Lane
@@ -153,11 +151,11 @@ def _park_capped(turn: Turn) -> None:
     cap = state.policy.max_parallel_runs_per_peer
     if cap is None:
         return
-    planned = Counter(state.jobs[found.job].peer for found in soft.plans.values())
+    planned = planned_by_peer(state, soft)
     for lane in list(soft.queue.lanes):
         while (name := soft.queue.head(lane)) is not None:
             peer = state.jobs[name].peer
-            if state.peers_running.get(peer, 0) + planned[peer] < cap:
+            if state.peers_running.get(peer, 0) + planned.get(peer, 0) < cap:
                 break
             soft.queue.park(lane)
 
@@ -167,7 +165,7 @@ def _capped(turn: Turn, peer: str) -> bool:
     cap = turn.state.policy.max_parallel_runs_per_peer
     if cap is None:
         return False
-    planned = sum(turn.state.jobs[found.job].peer == peer for found in turn.soft.plans.values())
+    planned = planned_by_peer(turn.state, turn.soft).get(peer, 0)
     return turn.state.peers_running.get(peer, 0) + planned >= cap
 
 

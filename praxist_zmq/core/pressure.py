@@ -81,6 +81,17 @@ def pressure_words(domains: Sequence[Domain]) -> str:
     return "   ".join(told) or "declares no domain"
 
 
+def pressed_words(policy: SchedulerPolicy, sample: HostSampled | None) -> str:
+    """`cpu pressure falls below 92 (now 97)`, for every domain at its high mark; else empty."""
+    every = Profile(pressure_domains=("cpu", "memory", "io"))
+    told = [
+        f"{domain.name} pressure falls below {domain.high:g} (now {domain.reading:.0f})"
+        for domain in domains_of(every, policy, sample)
+        if domain.reading is not None and domain.reading >= domain.high
+    ]
+    return " and ".join(told)
+
+
 def pressure_blockers(domains: Sequence[Domain], soft: SoftState) -> tuple[Blocker, ...]:
     """Every declared domain that refuses now, and the burst if one is under way."""
     found = [

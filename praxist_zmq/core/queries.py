@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import islice
 from operator import itemgetter
+from typing import Any
 
 from ..protocol import requests as req
 from ..protocol.replies import EventsReply, JobReply, JobsReply, StatusReply
@@ -15,8 +16,8 @@ from .admission import registry_silence
 from .placement import stale_sample
 from .progress import alarms, default_never_fits
 from .selectors import select
-from .state import Job
-from .timestamps import timestamp
+from .state import BrokerState, Job
+from .timestamps import rfc3339, timestamp
 from .turn import Turn, subject
 from .views import Viewer
 
@@ -58,6 +59,10 @@ def jobs(turn: Turn, request: req.ListJobs) -> JobsReply:
         total=len(matching),
         concurrency_limit=state.limit,
         counts=counts(turn),
+        limit_range=(
+            state.policy.min_concurrent_experiments,
+            state.policy.max_concurrent_experiments,
+        ),
     )
 
 
@@ -149,7 +154,24 @@ def status(turn: Turn) -> StatusReply:
         ledger_bytes=soft.ledger_bytes,
         counters=dict(sorted(soft.counters.items())),
         at=timestamp(turn.stamp.at_ms),
+        limits=limits(state),
     )
+
+
+def limits(state: BrokerState) -> dict[str, Any]:
+    """Where the limit may move, why it last did, and the marks of pressure that steer it."""
+    policy = state.policy
+    return {
+        "range": [policy.min_concurrent_experiments, policy.max_concurrent_experiments],
+        "before": state.limit_before,
+        "reason": state.limit_reason or None,
+        "changed_at": rfc3339(state.limit_changed_at_ms),
+        "high_pct": {
+            "cpu": policy.cpu_high_pct,
+            "memory": policy.memory_high_pct,
+            "io": policy.io_pressure_high_pct,
+        },
+    }
 
 
 def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:

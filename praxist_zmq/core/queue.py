@@ -149,6 +149,35 @@ class Queue:
         found.sort(key=lambda item: item[0])
         return [(lane, job) for _, lane, job in found]
 
+    def position(self, job: str) -> int | None:
+        """A waiting job's place in queue order, 1 is next. Costs as much as there are jobs."""
+        place = self.waiting.get(job)
+        if place is None:
+            return None
+        mine = (place[0][0], place[1])
+        return 1 + sum((lane[0], entry) < mine for lane, entry in self.waiting.values())
+
+    def ahead_in_lane(self, job: str) -> int:
+        """How many jobs of its own lane were queued before a waiting job."""
+        place = self.waiting.get(job)
+        if place is None:
+            return 0
+        return sum(lane == place[0] and entry < place[1] for lane, entry in self.waiting.values())
+
+    def copy(self) -> Queue:
+        """The same queue, which may change on its own."""
+        return Queue(
+            lanes={lane: list(heap) for lane, heap in self.lanes.items()},
+            entries={lane: set(entries) for lane, entries in self.entries.items()},
+            waiting=dict(self.waiting),
+            sizes=dict(self.sizes),
+            peers=dict(self.peers),
+            parked={
+                peer: {lane: list(heap) for lane, heap in lanes.items()}
+                for peer, lanes in self.parked.items()
+            },
+        )
+
     def in_order(self) -> Iterator[str]:
         """Every waiting job in queue order. Costs as much as there are jobs."""
         places = sorted((lane[0], entry) for lane, entry in self.waiting.values())

@@ -67,7 +67,7 @@ def _submit(
         return _duplicate(turn, request, turn.state.jobs[existing], wish, index)
     if submission.retry_terminal:
         raise Refused("retry_without_job", f"no job has the tag {submission.tag!r}")
-    _check_open(turn, profile)
+    check_open(turn, profile)
     if submission.dry_run:
         return _would_queue(turn, wish)
     _record_environment(turn, prepared)
@@ -250,7 +250,7 @@ def _retry(
         return _accepted(turn, job, verdict, False, wish.source, ())
     if job.peer != wish.submission.peer:
         raise Refused("not_yours", f"{job.job} belongs to {job.peer}")
-    _check_open(turn, wish.profile)
+    check_open(turn, wish.profile)
     if wish.submission.dry_run:
         return _would_queue(turn, wish)
     _record_environment(turn, wish.prepared)
@@ -292,7 +292,8 @@ def _retry_help(job: Job) -> list[str]:
     return ["wait for it, or cancel it first"]
 
 
-def _check_open(turn: Turn, profile: str) -> None:
+def check_open(turn: Turn, profile: str) -> None:
+    """Refuse what the run does not take now, whoever sends it."""
     if turn.state.closed_reason is not None:
         raise Refused("admission_closed", turn.state.closed_reason)
     if turn.soft.low_space:

@@ -6,7 +6,7 @@ less, counts as taken unless the newcomer will have ended before it is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .demand import Demand
 from .device_load import DeviceLoad
@@ -62,6 +62,10 @@ class Survey:
     epoch: int = -1
     seen: int = 0
 
+    def copy(self) -> Survey:
+        """One that may go on with another fleet."""
+        return replace(self, looks=dict(self.looks), fitting=dict(self.fitting))
+
     def refresh(self, state: BrokerState, soft: SoftState) -> None:
         """Look again at what changed since the last time."""
         fleet = soft.fleet
@@ -83,6 +87,13 @@ class Survey:
                 self.fitting[uuid] = look.key
             else:
                 self.fitting.pop(uuid, None)
+
+
+def look_round(
+    demand: Demand, state: BrokerState, soft: SoftState, newcomer: Newcomer = ANYONE
+) -> list[Look]:
+    """Every device against a demand, in the driver's order, for who asks once."""
+    return [look_at(uuid, demand, state, soft, newcomer) for uuid in soft.fleet.devices]
 
 
 def look_at(

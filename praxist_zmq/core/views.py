@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from ..protocol.job_states import JobState
 from ..protocol.views import Blocker, JobView
 from .activity import activity
 from .admission import BlockerTable, coarse_reason, credential_blocker
 from .credentials import missing_credentials
+from .reservation import DEPARTURE_SHARE, expected_end_ms
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .timestamps import rfc3339, timestamp
@@ -81,7 +84,14 @@ class Viewer:
                 if attempt is None or job.state != "running"
                 else activity(attempt, self._state, self._soft)
             ),
+            left_s=self._left_s(attempt),
         )
+
+    def _left_s(self, attempt: Attempt | None) -> float | None:
+        if attempt is None or attempt.phase != "running":
+            return None
+        end_ms = expected_end_ms(attempt, self._state, self._soft, DEPARTURE_SHARE)
+        return None if math.isinf(end_ms) else max(0.0, end_ms - self._soft.now_ms) / 1000
 
     def log_path(self, attempt: str | None) -> str | None:
         """The log of an attempt."""

@@ -16,6 +16,7 @@ from .views import (
     HostLoad,
     JobView,
     ProcessView,
+    StartEstimate,
     WouldStart,
 )
 
@@ -73,6 +74,9 @@ class JobsReply(Frozen):
     total: int = Field(description="How many matched; more than `jobs` when cut")
     concurrency_limit: int = Field(description="How many may run at once")
     counts: dict[str, int] = Field(description="Jobs of the run by state")
+    limit_range: tuple[int, int] | None = Field(
+        default=None, description="Bounds between which the limit follows the host"
+    )
 
 
 class Gate(Frozen):
@@ -98,6 +102,9 @@ class Explanation(Frozen):
     )
     would_start: tuple[WouldStart, ...] = Field(
         default=(), description="What would let it start, likeliest first"
+    )
+    start_estimate: StartEstimate | None = Field(
+        default=None, description="The earliest of these; null when none can be told"
     )
     snapshot: dict[str, Any] = Field(
         default_factory=dict, description="The facts it rests on, with their ages"
@@ -136,6 +143,10 @@ class StatusReply(Frozen):
     ledger_bytes: int = Field(description="Size of the ledger on disk")
     counters: dict[str, int] = Field(description="Refusals and the like since start")
     at: str = Field(description="When this was true, RFC 3339, UTC")
+    limits: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Bounds of the limit, its last change and why, and the high marks of pressure",
+    )
 
 
 class DevicesReply(Frozen):

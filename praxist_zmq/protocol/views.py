@@ -102,8 +102,18 @@ class WouldStart(Frozen):
 
     event: str = Field(description="In words", max_length=500)
     job: str | None = Field(description="Job of this run that would end; null for another cause")
+    after: tuple[str, ...] = Field(
+        default=(), description="Jobs of this run that must have ended before it, in order"
+    )
     likely_s: float | None = Field(description="Median seconds from now; null is unknown")
     by_s: float | None = Field(description="90 % of such times are below; null is unknown")
+
+
+class StartEstimate(Frozen):
+    """When a waiting job is expected to start, seconds from now; null is unknown."""
+
+    likely_s: float | None = Field(description="Median")
+    by_s: float | None = Field(description="90 % of such waits are shorter")
 
 
 class JobView(Frozen):
@@ -142,6 +152,11 @@ class JobView(Frozen):
     note: str | None = Field(description="Anything unusual: escaped, unkillable, cancelling")
     resource_activity: ResourceActivity | None = Field(
         default=None, description="Of a running job; null when it does not run"
+    )
+    left_s: float | None = Field(
+        default=None,
+        description="Median seconds that a running job has left, learnt from those that ended; "
+        "null is unknown",
     )
 
 

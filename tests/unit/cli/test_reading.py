@@ -55,7 +55,8 @@ STATUS_KEYS = {
 DEVICE_KEYS = {
     "index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
     "declared_memory_mib", "declared_utilization_pct", "external_memory_mib",
-    "external_utilization_pct", "exclusive", "jobs", "runs",
+    "external_utilization_pct", "exclusive", "jobs", "runs", "free_memory_mib",
+    "free_utilization_pct", "attribution", "external", "reason",
 }  # fmt: skip
 
 
@@ -72,7 +73,7 @@ class FakeTerminal(io.StringIO):
 def jobs_reply() -> dict[str, Any]:
     """Four jobs in the order of a queue."""
     jobs = [
-        view(**RUNNING, gpu_uuids=(SIM.format(0),), eta_seconds=2400.0),
+        view(**RUNNING, gpu_uuids=(SIM.format(0),), eta_seconds=2400.0, left_s=360.0),
         view(
             job="j-2",
             tag="resnet-wd/protoA/seed5/full/with/a/very/long/name",
@@ -102,10 +103,17 @@ def devices_reply() -> dict[str, Any]:
         "exclusive": False,
         "jobs": ["j-1", "j-2"],
         "runs": ["vision-42"],
+        "free_memory_mib": 36454,
+        "free_utilization_pct": 10.0,
+        "attribution": "complete",
+        "external": ["pid 88211 python, user dana, 0 %, 410 MiB"],
+        "reason": None,
     }
     second = {
         **first, "index": 1, "uuid": SIM.format(1), "utilization_pct": None,
         "external_utilization_pct": None, "external_memory_mib": None, "jobs": [],
+        "free_memory_mib": None, "free_utilization_pct": None, "attribution": "unavailable",
+        "external": [],
     }  # fmt: skip
     return {"kind": "devices", "devices": [first, second], "simulated": True}
 
@@ -128,7 +136,17 @@ def status_reply() -> dict[str, Any]:
         "host": {"cpu_pct": 61.2, "memory_pct": 48.0, "io_pct": None, "age_s": 0.8},
         "accelerator_probe": {"state": "available", "reason": None},
         "queue_blocked_reasons": {"per_peer_capacity": 2},
-        "running_activity": {},
+        "running_activity": {
+            "lifecycle_running": 4,
+            "by_resource_phase": {"gpu_compute_active": 3, "non_gpu_allocation": 1},
+        },
+        "limits": {
+            "range": [1, 8],
+            "before": 4,
+            "reason": "cpu 58 <= 65, memory 48, 2 queued",
+            "changed_at": None,
+            "high_pct": {"cpu": 92.0, "memory": 95.0, "io": 35.0},
+        },
         "generation": {"number": 3, "state": "open", "deadline": None, "cohort_size": None},
         "resource_supply": {"leases": [], "idle_waiters": 0, "stats": {}, "maturity": None},
         "simulated": True,
@@ -153,6 +171,56 @@ def explanation() -> dict[str, Any]:
         ],
         "blockers": list(BLOCKERS),
         "options": ["wait: praxist-zmq wait j-3", "withdraw it: praxist-zmq cancel j-3"],
+        "devices": [verdict_on(0, 90.0, 0.0, 10.0), verdict_on(1, 45.0, 38.0, 17.0)],
+        "would_start": [
+            {
+                "event": "j-1 ends on GPU 0",
+                "job": "j-1",
+                "after": [],
+                "likely_s": 660.0,
+                "by_s": 1320.0,
+            },
+            {
+                "event": "external load on GPU 1 falls by 28 (pid 88211 python, user dana)",
+                "job": None,
+                "after": [],
+                "likely_s": None,
+                "by_s": None,
+            },
+        ],
+        "start_estimate": {"likely_s": 660.0, "by_s": 1320.0},
+        "snapshot": {
+            "sample_age_s": 0.8,
+            "attribution": "complete",
+            "eta_endings": 9,
+            "registry": "answers",
+            "limit": 5,
+            "limit_before": 4,
+            "limit_reason": "cpu 58 <= 65",
+            "simulated": True,
+        },
+    }
+
+
+def verdict_on(index: int, declared: float, external: float, free: float) -> dict[str, Any]:
+    """A row of the device table."""
+    return {
+        "index": index,
+        "uuid": SIM.format(index),
+        "fits": False,
+        "verdict": f"compute short by {45 - free:g}",
+        "need_memory_mib": 20480,
+        "need_utilization_pct": 45.0,
+        "memory_total_mib": 81920,
+        "memory_limit_mib": 77824,
+        "declared_memory_mib": 40960,
+        "declared_utilization_pct": declared,
+        "external_memory_mib": 410,
+        "external_utilization_pct": external,
+        "free_memory_mib": 36454,
+        "free_utilization_pct": free,
+        "jobs": ["j-1"],
+        "external": [],
     }
 
 
@@ -283,7 +351,8 @@ def test_what_keeps_the_run_from_getting_anywhere_is_the_first_line(
 def test_status_shows_the_cap_of_a_peer(scheduler: FakeScheduler, call: Call) -> None:
     answer_all(scheduler)
     scheduler.answers["get_status"] = {**status_reply(), "max_parallel_runs_per_peer": 2}
-    assert "   Limit      5 at once, 2 of one peer\n" in call("status").out
+    line = next(line for line in call("status").out.splitlines() if line.startswith("   Limit"))
+    assert "5 at once" in line and ", 2 of one peer" in line
 
 
 def test_status_of_a_run_that_nobody_serves_is_read_from_its_file(

@@ -1,0 +1,53 @@
+"""How a job ended, in words, and what its peer can do about it."""
+
+from __future__ import annotations
+
+from ..errors import PraxistError
+from .state import Job
+from .submit import check_open
+from .turn import Turn
+
+
+def ending_words(job: Job) -> str:
+    """One sentence about a job that does not wait."""
+    if job.state == "running":
+        return "running" if job.cancel_reason is None else f"ending: {job.cancel_reason}"
+    if job.state == "rejected":
+        return f"rejected ({job.reject_code}): {job.reject_detail}"
+    if job.state == "drained_unknown":
+        return "outcome unknown: the record of its end was lost"
+    how = f"signal {job.signal}" if job.signal is not None else f"exit {job.exit_code}"
+    text = f"{job.state}, {how}"
+    return f"{text}: {job.failure_signature}" if job.failure_signature else text
+
+
+def ending_options(turn: Turn, job: Job) -> tuple[str, ...]:
+    """What to do next, and whether an explicit retry would be taken now."""
+    if job.state in ("failed", "rejected"):
+        read = (f"read it: praxist-zmq logs {job.job}",) if job.attempt else ()
+        refused = _retry_refused(turn, job)
+        if refused is not None:
+            return (*read, f"a retry would be refused now: {refused}")
+        return (
+            *read,
+            f"after a repair: praxist-zmq retry {job.job} [-- CMD...]",
+            "the same launch with --retry-terminal would be accepted too",
+        )
+    if job.state == "drained_unknown":
+        return (
+            "look at the log and the results; it is not run again under this tag",
+            f"read it: praxist-zmq logs {job.job}",
+        )
+    if job.state == "running":
+        return (f"follow it: praxist-zmq logs -f {job.job}",)
+    return ()
+
+
+def _retry_refused(turn: Turn, job: Job) -> str | None:
+    if job.profile not in turn.state.policy.profiles:
+        return f"the contract in force does not declare profile {job.profile!r}"
+    try:
+        check_open(turn, job.profile)
+    except PraxistError as error:
+        return error.detail
+    return None

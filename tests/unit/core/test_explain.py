@@ -1,0 +1,187 @@
+"""What `explain` says of a waiting job, of one that ended, and of a profile."""
+
+from __future__ import annotations
+
+from praxist_zmq.core.explain import ORDER
+from praxist_zmq.core.forecast import ENTRIES_MAX
+from praxist_zmq.protocol.replies import Explanation, Submitted
+from praxist_zmq.protocol.requests import CancelJobs, ExplainJob, ListJobs, ShowJob, SubmitJob
+from tests.support.explained import LoadedWorld, Wish
+
+
+def explained(world: LoadedWorld, subject: str) -> Explanation:
+    """The answer."""
+    answer = world.ask(ExplainJob(subject=subject))
+    assert isinstance(answer, Explanation)
+    return answer
+
+
+def dry_run(world: LoadedWorld, wish: Wish) -> list[str]:
+    """The blockers that a submission is told before it is made."""
+    answer = world.ask(
+        SubmitJob(
+            peer=wish.peer, tag="a new tag", command=("true",), cwd="/", environment={},
+            profile=wish.profile, work_class=wish.work_class,  # type: ignore[arg-type]
+            dry_run=True,
+        )
+    )  # fmt: skip
+    assert isinstance(answer, Submitted)
+    return [blocker.code for blocker in answer.job.blockers]
+
+
+def test_the_worked_case_of_the_reference() -> None:
+    world = LoadedWorld([(410, 0.0), (31_900, 38.0)])
+    for eta_s in (960.0, 660.0):
+        world.submit(Wish("p1", "small", eta_s=eta_s))
+    world.submit(Wish("p2", "small"))
+    waiting = world.submit(Wish("p1", "small"))
+    world.look()
+    answer = explained(world, waiting)
+    assert [blocker.code for blocker in answer.blockers] == ["gpu_compute_short"]
+    assert [gate.name for gate in answer.gates] == list(ORDER)
+    assert [gate.name for gate in answer.gates if gate.state == "blocked"] == ["devices"]
+    assert answer.position == 1
+    first, second = answer.devices
+    assert (first.need_utilization_pct, first.free_utilization_pct) == (45.0, 10.0)
+    assert (second.external_utilization_pct, second.free_utilization_pct) == (38.0, 17.0)
+    assert second.external == ("pid 88001 python, user dana, 38 %, 31900 MiB",)
+    assert [device.fits for device in answer.devices] == [False, False]
+    events = [entry.event for entry in answer.would_start]
+    assert "ends on GPU" in events[0]
+    assert any(event.startswith("external load on GPU 1 falls by 28") for event in events)
+    timed = [entry for entry in answer.would_start if entry.likely_s is not None]
+    assert timed
+    assert all(entry.by_s and entry.likely_s and entry.by_s > entry.likely_s for entry in timed)
+    assert answer.start_estimate is not None
+    assert answer.start_estimate.likely_s == min(entry.likely_s or 0 for entry in timed)
+    assert answer.snapshot["attribution"] == "unavailable"
+    assert len(answer.would_start) <= ENTRIES_MAX
+
+
+def test_a_dry_run_meets_what_the_real_one_meets() -> None:
+    world = LoadedWorld([(0, 0.0)], cap=2)
+    for _ in range(3):
+        world.submit(Wish("p1", "small"))
+    world.look()
+    for wish in (
+        Wish("p1", "cpu"),
+        Wish("p2", "cpu"),
+        Wish("p2", "small"),
+        Wish("p1", "big", "mature"),
+        Wish("p2", "alone"),
+    ):
+        told = dry_run(world, wish)
+        answer = world.ask(
+            SubmitJob(
+                peer=wish.peer, tag=f"{wish}", command=("true",), cwd="/", environment={},
+                profile=wish.profile, work_class=wish.work_class,  # type: ignore[arg-type]
+            )
+        )  # fmt: skip
+        assert [blocker.code for blocker in answer.job.blockers] == told
+        world.settle()
+
+
+def test_the_end_of_a_pressure_is_told() -> None:
+    world = LoadedWorld([(0, 0.0)], cpu_pct=97.0)
+    waiting = world.submit(Wish("p1", "big"))
+    world.look()
+    answer = explained(world, waiting)
+    assert [blocker.code for blocker in answer.blockers] == ["pressure_cpu"]
+    (entry,) = answer.would_start
+    assert entry.event == "cpu pressure falls below 92 (now 97)"
+    world.cpu_pct = 50.0
+    world.look()
+    assert world.queued() == []
+
+
+def test_unknown_demand_is_told_how_to_become_known() -> None:
+    world = LoadedWorld([(18_000, 0.0)])
+    waiting = world.submit(Wish("p1", "alone"))
+    world.look()
+    answer = explained(world, waiting)
+    assert [blocker.code for blocker in answer.blockers] == ["gpu_needs_exclusive"]
+    assert any("profile observe --name alone" in option for option in answer.options)
+    assert any("only if the task calls it equivalent" in option for option in answer.options)
+    assert answer.would_start[0].event.startswith("external use of GPU 0 ends")
+
+
+def test_asking_changes_nothing() -> None:
+    world = LoadedWorld([(0, 0.0), (40_000, 38.0)], limit=3)
+    for profile in ("small", "pair", "big", "alone", "small", "cpu"):
+        world.submit(Wish("p1", profile, eta_s=60.0))
+    world.look()
+    before = world.ask(ListJobs())
+    soft = world.broker.soft
+    facts = (dict(soft.plans), dict(soft.queue.waiting), soft.reservation, soft.registry_counter)
+    first = [explained(world, job) for job in world.queued()]
+    assert (
+        dict(soft.plans),
+        dict(soft.queue.waiting),
+        soft.reservation,
+        soft.registry_counter,
+    ) == (facts)
+    after = world.ask(ListJobs())
+    told = [[(job.job, job.state, job.blockers) for job in jobs.jobs] for jobs in (before, after)]
+    assert told[0] == told[1]
+    assert [answer.blockers for answer in first] == [
+        explained(world, job).blockers for job in world.queued()
+    ]
+
+
+def test_a_peer_at_its_cap_is_counted_with_what_is_being_started() -> None:
+    world = LoadedWorld([(0, 0.0)], cap=1)
+    for tag in ("one", "two"):
+        world.ask(
+            SubmitJob(
+                peer="p1", tag=tag, command=("true",), cwd="/", environment={}, profile="cpu"
+            )
+        )  # fmt: skip
+    assert len(world.broker.soft.plans) == 1
+    (blocker,) = explained(world, "j-2").blockers
+    assert (blocker.code, blocker.detail) == ("peer_cap", "p1 runs 1 of 1")
+    assert explained(world, "j-1").blockers == ()
+
+
+def test_a_profile_is_explained_on_an_empty_host_and_now() -> None:
+    world = LoadedWorld([(70_000, 80.0)])
+    answer = explained(world, "profile:small")
+    assert answer.gates[0].name == "empty host"
+    assert answer.gates[0].detail == "1 of 1 devices would fit, needs 1"
+    assert answer.verdict.startswith("a job of it would wait: compute: needs 45")
+    assert len(answer.devices) == 1
+    assert explained(world, "profile:pair").verdict.startswith("can never run here: needs 2 GPUs")
+    assert explained(world, "profile:cpu").verdict == "a job of it would start now"
+
+
+def test_an_ended_job_says_whether_a_retry_would_be_taken() -> None:
+    world = LoadedWorld([(0, 0.0)], limit=1)
+    world.submit(Wish("p1", "cpu"))
+    waiting = world.submit(Wish("p1", "cpu"))
+    world.ask(CancelJobs(jobs=(waiting,), reason="superseded"))
+    answer = explained(world, waiting)
+    assert any("--retry-terminal would be accepted" in option for option in answer.options)
+    world.broker.soft.low_space = True
+    refused = explained(world, waiting)
+    assert any(option.startswith("a retry would be refused now") for option in refused.options)
+
+
+def test_a_running_job_tells_the_median_of_what_is_left() -> None:
+    world = LoadedWorld([(0, 0.0)])
+    known = world.submit(Wish("p1", "cpu", eta_s=600.0))
+    unknown = world.submit(Wish("p1", "cpu"))
+    left_s = world.ask(ShowJob(job=known)).job.left_s
+    assert left_s is not None
+    assert 590 < left_s <= 600
+    assert world.ask(ShowJob(job=unknown)).job.left_s is None
+
+
+def test_a_step_of_the_limit_is_told_and_enough() -> None:
+    world = LoadedWorld([(0, 0.0)], limit=1, most=2)
+    world.submit(Wish("p1", "cpu"))
+    waiting = world.submit(Wish("p1", "cpu"))
+    world.look()
+    events = [entry.event for entry in explained(world, waiting).would_start]
+    assert events == ["j-1 ends", "the limit rises from 1 to 2 (at cpu <= 0.5, now 1)"]
+    world.cpu_pct = 0.3
+    world.look()
+    assert world.queued() == []
