@@ -79,7 +79,7 @@ def test_nothing_is_made_for_a_contract_that_is_not_there(make_run: MakeRun) -> 
 
 def test_a_stop_ends_all_in_order_and_the_foreground_says_so(make_run: MakeRun) -> None:
     run = make_run()
-    up = run.start("up")
+    up = run.start("up", "--config", str(run.contract))
     wait_until(lambda: run.cli("status").status == 0, "the run to be up")
     job = run.cli("submit", "--peer", "p", "--tag", "t", "-o", "name", "--", "sleep", "600")
     wait_until(lambda: run.cli("show", job.out.strip(), "--json").document["pid"], "sleep to run")
