@@ -8,8 +8,8 @@ richer one gets neither the last slots nor a place on those devices, so they dra
 that hold the same, the one that was granted something longest ago goes first; else two that give
 up and ask again in one breath could keep a third out for ever.
 
-**Raises.** One raise an interval for the whole
-host, so that all runs do not step up on the same sample; who was refused longest ago is next.
+**Raises.** One raise an interval for the whole host, so that all runs do not step up on the same
+sample; who was refused longest ago is next.
 
 Source of the rules: design 5 ("fair between runs").
 """

@@ -14,7 +14,7 @@ import pytest
 from praxist_zmq.core.queue import Queue
 from praxist_zmq.protocol.policy import Profile, SchedulerPolicy
 from praxist_zmq.protocol.replies import Explanation
-from praxist_zmq.protocol.requests import ExplainJob
+from praxist_zmq.protocol.requests import CancelJobs, ExplainJob, ListJobs
 from tests.support.host_world import Device, Foreigner, Host, HostRun, Use
 
 GIB = 1024
@@ -354,6 +354,7 @@ def test_what_a_job_takes_beyond_its_word_counts() -> None:
 def test_more_than_a_device_has_is_not_placed_on_it_although_its_use_is_unknown() -> None:
     host, run = one_run(24, 48)
     host.devices[0].tells_memory = False
+    host.round()
     (job,) = submit(run, "g32")
     host.rest()
     assert devices_of(run, job) == ("GPU-1",)
@@ -616,13 +617,15 @@ def test_a_kept_place_does_not_take_its_peer_over_the_cap() -> None:
     host.rest()
     (pair,) = submit(run, "pair", peer="capped")
     host.rest()
-    run.finish()
-    while run.to_broker or run.to_launcher:
-        run.deliver()
     submit(run, "cpu", peer="capped", work_class="mature")
+    run.finish()
+    while run.to_broker:
+        run.deliver()
+    host.now_ms += 10
+    run.turn(run.sample())
     host.rest()
-    assert sum(a.phase == "running" for a in run.launcher.attempts.values()) == 1
-    assert pair in run.broker.state.jobs
+    assert "peer_cap" in codes(run, pair)
+    assert len(run.running()) == 1
 
 
 def test_a_short_job_passes_one_that_waits_for_two_devices() -> None:
@@ -646,9 +649,12 @@ def test_who_may_pass_is_told_of_each_job_and_not_of_its_kind() -> None:
     (unknown,) = submit(run, "half")
     (short,) = submit(run, "half", eta_seconds=1)
     host.rest()
-    for _ in range(2):
-        assert codes(run, short) == {"queue_order"}
-        assert "gpu_reserved" in codes(run, unknown)
+    told = {job.job: {b.code for b in job.blockers} for job in run.ask(ListJobs()).jobs}
+    assert told[short] == {"queue_order"}
+    assert "gpu_reserved" in told[unknown]
+    run.ask(CancelJobs(jobs=(unknown,)))
+    host.rest()
+    assert state(run, short) == "running"
 
 
 # -- several runs ----------------------------------------------------------------------------
