@@ -153,7 +153,7 @@ class ClaimMachine:
                 self._audience.changed(event.run_key)
                 self._audience.leave(event.run_key)
                 self._recovered.pop(event.run_key, None)
-                self._wants.report(event.run_key, None, 0)
+                self._wants.forget(event.run_key)
                 self._raises.forget(event.run_key)
                 self._orphans_may_exist = True
             case ClaimReserved():
@@ -324,6 +324,7 @@ class ClaimMachine:
             device_memory_mib=tuple(fact.memory_total_mib for fact in request.facts),
         )
         self._emit(ClaimReserved(at_ms=stamp.at_ms, row=row), decision)
+        self._wants.served(request.run_key)
         return self._grant(attempt)
 
     def _bind(

@@ -5,8 +5,11 @@ reports. Nothing is taken from anybody who holds it; only what is asked anew can
 
 **Wants.** A run that holds less than another and says what it waits for is let through: the
 richer one gets neither the last slots nor a place on those devices, so they drain. Between runs
-that hold the same, the first that asks gets it. **Raises.** One raise an interval for the whole
-host, so that all runs do not step up on the same sample; who was refused longest ago is next.
+that hold the same, the one that was granted something longest ago goes first; else two that give
+up and ask again in one breath could keep a third out for ever.
+
+**Raises.** One raise an interval for the whole host, so that all runs do not step up on the same
+sample; who was refused longest ago is next.
 
 Source of the rules: design 5 ("fair between runs").
 """
@@ -31,6 +34,18 @@ class Wants:
 
     def __init__(self) -> None:
         self._live: dict[str, tuple[Want, int]] = {}
+        self._served: dict[str, int] = {}
+        self._grants = 0
+
+    def served(self, run_key: str) -> None:
+        """The run was granted something: among its equals it is the last now."""
+        self._grants += 1
+        self._served[run_key] = self._grants
+
+    def forget(self, run_key: str) -> None:
+        """The run is gone."""
+        self._live.pop(run_key, None)
+        self._served.pop(run_key, None)
 
     def report(self, run_key: str, want: Want | None, now_ms: int) -> bool:
         """Take a run's report. Whether what it wants is another thing now."""
@@ -65,21 +80,27 @@ class Wants:
         return tuple(found)
 
     def against(self, state: ClaimState, run_key: str, now_ms: int) -> Waiting:
-        """The wants that hold against one run: of others that hold less."""
+        """The wants that hold against one run: of others that go before it."""
         waiting = Waiting(run_key, [], [])
         for key, (want, until_ms) in self._live.items():
             if key == run_key or until_ms <= now_ms:
                 continue
-            if want.slot and state.held(key, False) < state.held(run_key, False):
+            if want.slot and self._rank(state, key, False) < self._rank(state, run_key, False):
                 waiting.slots.append(key)
-            if want.envelope is not None and state.held(key, True) < state.held(run_key, True):
+            if want.envelope is not None and (
+                self._rank(state, key, True) < self._rank(state, run_key, True)
+            ):
                 waiting.devices.append((key, want.envelope))
         return waiting
+
+    def _rank(self, state: ClaimState, run_key: str, devices_only: bool) -> tuple[int, int]:
+        """The lowest goes first."""
+        return state.held(run_key, devices_only), self._served.get(run_key, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who waits and holds less than `run_key`."""
+    """Who waits and goes before `run_key`."""
 
     run_key: str
     slots: list[str]
@@ -93,7 +114,8 @@ class Waiting:
         if free_after < len(self.slots):
             names = ", ".join(_name(state, key) for key in self.slots[:4])
             return (
-                f"{len(self.slots)} with fewer allocations wait for a slot ({names}), and "
+                f"{len(self.slots)} that hold less, or as much and were served longer ago, wait "
+                f"for a slot ({names}), and "
                 f"{max(0, free_after)} of {state.limit()} would be left; this run holds "
                 f"{state.held(self.run_key, False)}"
             )

@@ -158,7 +158,8 @@ def _reserved(case: Case, _: Blocker) -> bool:
     if kept is None or kept.job == case.job.job or state.jobs[kept.job].state != "queued":
         return False
     other = next(j for j in _queued(case.run) if j.job == kept.job)
-    of_all = {"run_limit", "host_limit"}
+    # A place is kept through limits and pressure that pass: to drain anew each time is to starve.
+    of_all = {"run_limit", "host_limit", *PRESSURES}
     return all(b.code in DEVICE_CODES | KEPT_CODES | of_all for b in other.blockers)
 
 
@@ -169,13 +170,13 @@ def _queued(run: HostRun) -> list[JobView]:
 
 
 def _fair(case: Case, _: Blocker) -> bool:
-    """Another run holds less and waits."""
+    """Another run holds less, or as much, and waits."""
     mine = sum(row.name[0] == case.run.run_key for row in case.rows)
     mine_gpu = sum(row.name[0] == case.run.run_key and bool(row.devices) for row in case.rows)
     for run in case.host.runs:
         theirs = sum(row.name[0] == run.run_key for row in case.rows)
         gpu = sum(row.name[0] == run.run_key and bool(row.devices) for row in case.rows)
-        if run is not case.run and (theirs < mine or gpu < mine_gpu) and _queued(run):
+        if run is not case.run and (theirs <= mine or gpu <= mine_gpu) and _queued(run):
             return True
     return False
 

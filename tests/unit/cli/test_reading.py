@@ -352,7 +352,8 @@ def test_status_shows_the_cap_of_a_peer(scheduler: FakeScheduler, call: Call) ->
     answer_all(scheduler)
     scheduler.answers["get_status"] = {**status_reply(), "max_parallel_runs_per_peer": 2}
     line = next(line for line in call("status").out.splitlines() if line.startswith("   Limit"))
-    assert "5 at once" in line and ", 2 of one peer" in line
+    assert "5 at once" in line
+    assert ", 2 of one peer" in line
 
 
 def test_status_of_a_run_that_nobody_serves_is_read_from_its_file(
