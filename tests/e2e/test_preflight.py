@@ -165,7 +165,7 @@ def test_a_peer_at_its_cap_blocks_nobody_else(make_run: MakeRun) -> None:
         for job in (first, second, other):
             ended = client.wait(job, 60)
             assert (ended.state, ended.attempts) == ("completed", 1)
-    assert run.cli("status").out.count("3 at once, 1 of one peer") == 1
+    assert run.cli("status").out.count("3 at once, fixed, 1 of one peer") == 1
     run.down()
     kept = run.up()
     assert "at most 3 at once, 1 of one peer\n" in kept.err

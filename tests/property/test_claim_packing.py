@@ -133,7 +133,7 @@ class Campaign:
             else:
                 assert reply.code == "fair_share"
                 mine = self.held(name)
-                assert any(w.held < mine for w in reply.view.wants), "refused for nobody"
+                assert any(w.held <= mine for w in reply.view.wants), "refused for nobody"
         self.report(name)
         return taken
 
