@@ -31,7 +31,7 @@ compute_budget:
     max_concurrent_experiments: 2
     default_profile: gpu
     profiles:
-      gpu: {accelerator: gpu, gpu_count: 1}
+      gpu: {accelerator: gpu, gpu_count: 1, pressure_domains: []}
 """
 
 
