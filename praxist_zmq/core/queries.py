@@ -13,8 +13,8 @@ from ..protocol.views import HostLoad, ProcessView
 from . import narrate
 from .activity import phases
 from .admission import registry_silence
+from .alarms import alarms, default_never_fits
 from .placement import stale_sample
-from .progress import alarms, default_never_fits
 from .selectors import select
 from .state import BrokerState, Job
 from .timestamps import rfc3339, timestamp

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from praxist_zmq.core import progress
+from praxist_zmq.core import alarms
 from praxist_zmq.protocol.reports import HostSampled
 from praxist_zmq.protocol.requests import GetStatus, HoldAdmission, SubmitJob
 from tests.support.broker_world import World, host_sample
