@@ -10,7 +10,7 @@ from .connect import ask_job, connect
 from .documents import job_document
 from .settings import global_options, settings_of
 from .verdict import blocker_text, ending_told, is_terminal_state
-from .words import between, devices, safe, span
+from .words import between, devices, progress_text, safe, span
 
 
 @click.command("show")
@@ -55,6 +55,7 @@ def page(job: Json) -> list[str]:
         ("Ended", job.get("ended_at")),
         ("Took", _took(job)),
         ("Expected", span(job["eta_seconds"]) if job.get("eta_seconds") else None),
+        ("Progress", _progress(job)),
         ("Failure", job.get("failure_category")),
         ("Why" if job["state"] == "rejected" else "Last line", job.get("failure_signature")),
         ("Log", job.get("log_path")),
@@ -73,6 +74,11 @@ def _state(job: Json) -> str:
     if job["state"] == "rejected":
         return f"rejected, {job.get('reject_code') or 'it will not run'}"
     return f"{job['state']}, {ending_told(job)}" if is_terminal_state(job) else str(job["state"])
+
+
+def _progress(job: Json) -> str | None:
+    found = job.get("progress")
+    return None if not found else f"{progress_text(found)}  at {found['at']}"
 
 
 def _took(job: Json) -> str | None:

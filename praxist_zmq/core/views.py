@@ -81,6 +81,7 @@ class Viewer:
                 if attempt is None or job.state != "running"
                 else activity(attempt, self._state, self._soft)
             ),
+            progress=None if attempt is None else self._soft.progress.get(attempt.attempt),
         )
 
     def log_path(self, attempt: str | None) -> str | None:

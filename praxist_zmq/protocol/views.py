@@ -106,6 +106,15 @@ class WouldStart(Frozen):
     by_s: float | None = Field(description="90 % of such times are below; null is unknown")
 
 
+class Progress(Frozen):
+    """How far a job has come, by its own word. Telemetry: it decides nothing."""
+
+    done: int = Field(description="Steps done; never goes back within an attempt")
+    total: int = Field(description="Steps in all")
+    text: str = Field(description="In words; may be empty")
+    at: str = Field(description="When it was told, RFC 3339, UTC")
+
+
 class JobView(Frozen):
     """One job as `show` and `queue` tell it. Command and environment are not part of it."""
 
@@ -142,6 +151,9 @@ class JobView(Frozen):
     note: str | None = Field(description="Anything unusual: escaped, unkillable, cancelling")
     resource_activity: ResourceActivity | None = Field(
         default=None, description="Of a running job; null when it does not run"
+    )
+    progress: Progress | None = Field(
+        default=None, description="Of a running job that tells it; null otherwise"
     )
 
 
