@@ -134,8 +134,8 @@ class UnitChild:
         )
 
     def _how(self, status: int | None) -> str:
-        if self.refusal is not None or status is None:
-            return "start"
+        if status is None:
+            return "start" if self.refusal is not None else "no end"
         return f"exit {status}" if status >= 0 else f"signal {-status}"
 
 

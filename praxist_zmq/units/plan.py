@@ -20,7 +20,7 @@ DIRECTORIES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UnitPlace:
     """Where one unit at a time runs; `order` is by slot, then by device."""
 
     order: int
@@ -28,7 +28,7 @@ class Place:
     slot: int
 
 
-def places(uuids: tuple[str, ...], per_device: int, cpu_slots: int) -> list[Place]:
+def places(uuids: tuple[str, ...], per_device: int, cpu_slots: int) -> list[UnitPlace]:
     """All places, in the order they are to be taken. Raises UnitsError."""
     for name, number in (("per_device", per_device), ("cpu_slots", cpu_slots)):
         if not 1 <= number <= PLACES_MAX:
@@ -36,7 +36,7 @@ def places(uuids: tuple[str, ...], per_device: int, cpu_slots: int) -> list[Plac
     devices: tuple[str | None, ...] = uuids or (None,)
     slots = per_device if uuids else cpu_slots
     pairs = [(device, slot) for slot in range(slots) for device in devices]
-    return [Place(order, device, slot) for order, (device, slot) in enumerate(pairs)]
+    return [UnitPlace(order, device, slot) for order, (device, slot) in enumerate(pairs)]
 
 
 def checked_keys(units: Iterable[str]) -> tuple[str, ...]:

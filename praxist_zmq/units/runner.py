@@ -21,11 +21,14 @@ from .child import UnitChild
 from .descendants import Found, drain, find, now_s
 from .interrupts import Interrupts
 from .outcome import SUMMARY_NAME, Outcome, Summary, UnitAttempt, UnitOutcome
-from .plan import Place, Streak, checked_keys, own_directory, places
+from .plan import Streak, UnitPlace, checked_keys, own_directory, places
 from .telling import progress
 from .unit import MARK_VARIABLE, SCIENTIFIC, TEMPORARY, Unit, UnitsError
 
 RESULT_BYTES_MAX = 16 * 1024 * 1024
+WRITTEN_AT_ONCE = 100
+WRITE_PAUSE_S = 5.0
+"""After so many failures the whole file is not replaced at each of them."""
 REPORT_PAUSE_S = 1.0
 REPORT_PAUSE_UNHEARD_S = 30.0
 Worker = Callable[[Unit], Sequence[str]]
@@ -47,7 +50,7 @@ def run(
     timeout_s: float | None = None,
     grace_s: float = 2.0,
     directory: str | os.PathLike[str] | None = None,
-    report: Report = progress,
+    report: Report | None = None,
 ) -> Outcome:
     """Run every unit in a child process, spread over the assigned devices.
 
@@ -65,7 +68,7 @@ def run(
     Logs, results and `unit_failures.json` go to `directory`, by default a fresh
     `units-<attempt>` in the working directory. `aggregate` gets all results in the order of
     `units`, and is called only when every unit has one. `report(done, total, text)` is called as
-    units are done.
+    units are done; by default it is `progress`, and nothing in a run inside a unit.
 
     Raises UnitsError for wrong arguments, BindingError for wrong masks, and what `worker`,
     `aggregate` and `report` raise. On SIGTERM and SIGINT everything is ended, the summary is
@@ -90,9 +93,13 @@ def run(
         timeout_s=timeout_s,
         grace_s=grace_s,
         directory=own_directory(directory),
-        report=report,
+        report=report or (progress if MARK_VARIABLE not in os.environ else _unheard),
     )
     return running.run(aggregate, given.uuids)
+
+
+def _unheard(done: int, total: int, text: str) -> None:
+    """Steps inside a unit are not the attempt's."""
 
 
 class _Running:
@@ -102,7 +109,7 @@ class _Running:
         self,
         keys: tuple[str, ...],
         worker: Worker,
-        free: list[Place],
+        free: list[UnitPlace],
         *,
         narrow: bool,
         retries: int,
@@ -122,12 +129,13 @@ class _Running:
         outer = os.environ.get(MARK_VARIABLE)
         self.mark = ("" if outer is None else f"{outer}/") + os.urandom(12).hex()
         self.waiting = deque(range(len(keys)))
-        self.children: dict[int, tuple[UnitChild, Place]] = {}
+        self.children: dict[int, tuple[UnitChild, UnitPlace]] = {}
         self.attempts: list[list[UnitAttempt]] = [[] for _ in keys]
         self.results: dict[int, Any] = {}
         self.used: set[str] = set()
+        self.done = 0
         self.told = -1
-        self.tell_due_s = 0.0
+        self.tell_due_s = self.write_due_s = 0.0
         self.summary = Summary(
             directory / SUMMARY_NAME,
             len(keys),
@@ -143,7 +151,8 @@ class _Running:
         try:
             self._tell()
             self._loop(interrupts)
-            self._tell(last=True)
+            if interrupts.number is None:
+                self._tell(last=True)
             if aggregate is not None and interrupts.number is None and self._complete():
                 made = aggregate({key: self.results[at] for at, key in enumerate(self.keys)})
         finally:
@@ -183,9 +192,10 @@ class _Running:
                     )
                 continue  # none of those could be started: the next ones
             self._wait(interrupts)
-            self._tell()
+            if interrupts.number is None:
+                self._tell()
 
-    def _start(self, index: int, place: Place) -> None:
+    def _start(self, index: int, place: UnitPlace) -> None:
         number = len(self.attempts[index]) + 1
         stem = f"{index:04d}.{number}"
         unit = Unit(
@@ -196,6 +206,7 @@ class _Running:
             slot=place.slot,
             result=str(self.directory / f"{stem}.result.json"),
         )
+        Path(unit.result).unlink(missing_ok=True)  # an earlier run's, in a directory used again
         command = self.worker(unit)
         if isinstance(command, (str, bytes)) or not command:
             raise UnitsError(
@@ -220,7 +231,7 @@ class _Running:
         for descriptor in (interrupts.read_end, *self.children):
             waiter.register(descriptor, select.POLLIN)
         due = [child.due_s for child, _ in self.children.values() if child.due_s is not None]
-        if self._done() > self.told:
+        if self.done > self.told:
             due.append(self.tell_due_s)
         timeout_ms = None if not due else max(0, int((min(due) - now_s()) * 1000) + 1)
         ready = {descriptor for descriptor, _ in waiter.poll(timeout_ms)}
@@ -238,7 +249,7 @@ class _Running:
 
     # -- ends
 
-    def _ended(self, child: UnitChild, place: Place, *, interrupted: bool) -> None:
+    def _ended(self, child: UnitChild, place: UnitPlace, *, interrupted: bool) -> None:
         """Its child has ended, or is to end now."""
         left = child.end(self.grace_s)
         unit = child.unit
@@ -248,6 +259,7 @@ class _Running:
         if not left:  # else its device may still be in use: the place is given to no other
             self.free.append(place)
             self.free.sort(key=lambda free: free.order)
+        self.done += 1
         if attempt.status == "succeeded":
             self.results[unit.index] = result
             self.summary.succeeded += 1
@@ -257,12 +269,15 @@ class _Running:
             and unit.attempt <= self.retries
         ):
             self.waiting.append(unit.index)
+            self.done -= 1
         if attempt.status in ("succeeded", "scientific", "error"):
             self.streak.note(unit.key, attempt.signature)
         if attempt.status != "succeeded" or left:
             self.summary.failures.append(attempt)
             self.summary.failed_fast = self.streak.proved
-            self.summary.write()
+            if len(self.summary.failures) <= WRITTEN_AT_ONCE or now_s() >= self.write_due_s:
+                self.write_due_s = now_s() + WRITE_PAUSE_S
+                self.summary.write()
 
     def _read_result(self, child: UnitChild) -> tuple[Any, str | None]:
         """The result of a child that ended with 0, and what is wrong with it."""
@@ -295,13 +310,8 @@ class _Running:
 
     # -- what is told
 
-    def _done(self) -> int:
-        running = {child.unit.index for child, _ in self.children.values()}
-        again = running.union(self.waiting)
-        return sum(1 for index, tries in enumerate(self.attempts) if tries and index not in again)
-
     def _tell(self, *, last: bool = False) -> None:
-        done = self._done()
+        done = self.done
         if done <= self.told or (now_s() < self.tell_due_s and not last):
             return
         failed = done - self.summary.succeeded

@@ -133,6 +133,11 @@ def test_each_run_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert places_ == {"units-j-3.1", "units-j-3.1.2"}
 
 
+def test_an_earlier_result_in_the_directory_is_no_result() -> None:
+    assert run(["a"], shell('echo 1 > "$2"'), directory="d").results == {"a": 1}
+    assert run(["a"], shell("true"), directory="d").results == {"a": None}
+
+
 def test_a_run_inside_a_unit() -> None:
     program = (
         "from praxist_zmq import units; units.run(['x','y'],"
