@@ -15,7 +15,7 @@ JOB_KEYS = (
     "attempts", "attempt", "pid", "pgid", "gpu_uuids", "exit_code", "signal", "submitted_at",
     "started_at", "ended_at", "eta_seconds", "lease_id", "blockers", "queue_blocked_reason",
     "reject_code", "failure_category", "failure_signature", "log_path", "binding_status",
-    "depends_on", "version", "note", "resource_activity", "left_s",
+    "depends_on", "version", "note", "resource_activity", "left_s", "progress",
 )  # fmt: skip
 SUBMISSION_KEYS = (
     "verdict", "job", "job_id", "tag", "state", "new", "profile", "profile_source", "work_class",

@@ -34,6 +34,7 @@ VERBS: dict[str, Verb] = {
         Verb("explain", "explain", "Say why a job waits, or how it ended.", "Peers"),
         Verb("logs", "logs", "Print a job's log.", "Peers"),
         Verb("retry", "retry", "Try a job that ended badly again, under its identity.", "Peers"),
+        Verb("progress", "progress", "Tell, inside a job, how far it has come.", "Peers"),
         Verb("cancel", "cancel", "Withdraw queued jobs; with --yes end running ones.", "Peers"),
         Verb("queue", "queue", "List jobs (also: ps).", "Watching"),
         Verb("show", "show", "Show one job.", "Watching"),

@@ -17,7 +17,7 @@ from .settings import Settings, global_options, settings_of
 from .table import Column, table_lines, terminal_height
 from .verdict import cancellation, ending, ending_told
 from .waiting import now_s
-from .words import PROGRAM, age, count, devices, is_simulated, parse_stamp, safe
+from .words import PROGRAM, age, count, devices, is_simulated, parse_stamp, progress_text, safe
 
 STATES: tuple[str, ...] = get_args(JobState)
 LIST_LIMIT = 10_000
@@ -164,7 +164,8 @@ def where_or_why(job: Json) -> str:
     """Where it runs, why it waits, or how it ended."""
     note = f"  {job['note']}" if job.get("note") else ""
     if job["state"] == "running":
-        return devices(job["gpu_uuids"]) + note
+        told = f"  {progress_text(job['progress'])}" if job.get("progress") else ""
+        return devices(job["gpu_uuids"]) + told + note
     if job["state"] in ("queued", "waiting_for_credentials"):
         return why_short(job["blockers"]) + note
     if job["state"] == "rejected":

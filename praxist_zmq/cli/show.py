@@ -10,7 +10,7 @@ from .connect import ask_job, connect
 from .documents import job_document
 from .settings import global_options, settings_of
 from .verdict import blocker_text, ending_told, is_terminal_state
-from .words import between, count, devices, safe, span
+from .words import between, count, devices, progress_text, safe, span
 
 
 @click.command("show")
@@ -56,6 +56,7 @@ def page(job: Json) -> list[str]:
         ("Took", _took(job)),
         ("Expected", span(job["eta_seconds"]) if job.get("eta_seconds") else None),
         ("Left", f"~{span(job['left_s'])}" if job.get("left_s") is not None else None),
+        ("Progress", _progress(job)),
         ("Failure", job.get("failure_category")),
         ("Why" if job["state"] == "rejected" else "Last line", job.get("failure_signature")),
         ("Log", job.get("log_path")),
@@ -91,6 +92,11 @@ def _activity(seen: Json | None) -> str | None:
     if seen["attribution"] in ("partial", "unavailable"):
         told.append(f"attribution {seen['attribution']}")
     return ", ".join(told)
+
+
+def _progress(job: Json) -> str | None:
+    found = job.get("progress")
+    return None if not found else f"{progress_text(found)}  at {found['at']}"
 
 
 def _took(job: Json) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from datetime import datetime
+from typing import Any
 
 PROGRAM = "praxist-zmq"
 LINE_COLUMNS = 100
@@ -86,6 +87,11 @@ def _last(text: str, columns: int) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun: `1 job`, `2 jobs`."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def progress_text(progress: dict[str, Any]) -> str:
+    """What a job told of its progress: `3/6 fold 3`."""
+    return f"{progress['done']}/{progress['total']} {progress['text']}".rstrip()
 
 
 def span(seconds: float | None) -> str:

@@ -113,6 +113,7 @@ class JobInfo:
     depends_on: tuple[str, ...]
     version: int
     note: str | None
+    progress: Json | None
 
     @classmethod
     def of(cls, value: object) -> JobInfo:

@@ -24,6 +24,7 @@ from . import (
     devices,
     explain,
     narrate,
+    progress,
     queries,
     registry_side,
     watching,
@@ -284,6 +285,8 @@ class Broker:
                 return control.stop(turn, request)
             case req.HoldAdmission():
                 return control.hold(turn, request)
+            case req.ReportProgress():
+                return progress.note(turn, request)
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")

@@ -15,6 +15,7 @@ from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
+from ..protocol.views import Progress
 from .fleet import Fleet
 from .kept_place import Reservation
 from .queue import Queue
@@ -142,6 +143,8 @@ class SoftState:
     """The sample that last moved the limit, or was offered for it."""
     limit_due_ms: int | None = None
     raise_asked: bool = False
+    progress: dict[str, Progress] = field(default_factory=dict)
+    """By attempt: what it told last. Ended ones are dropped when another one tells."""
     processes: ProcessesSeen | None = None
     watchers: dict[str, dict[str, Watcher]] = field(default_factory=dict)
     watcher_count: int = 0

@@ -85,6 +85,7 @@ class Viewer:
                 else activity(attempt, self._state, self._soft)
             ),
             left_s=self._left_s(attempt),
+            progress=None if attempt is None else self._soft.progress.get(attempt.attempt),
         )
 
     def _left_s(self, attempt: Attempt | None) -> float | None:

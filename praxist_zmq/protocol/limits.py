@@ -17,6 +17,10 @@ REASON_CHARACTERS_MAX = 500
 LEDGER_RECORD_BYTES_MAX = 8 * 1024 * 1024
 SECRET_SPANS_BYTES_MAX = 1024 * 1024
 """What the names of credential variables may add to a stored command."""
+PROGRESS_TEXT_BYTES_MAX = 1_024
+"""Bytes of the text of one `report_progress`"""
+PROGRESS_STEPS_MAX = 1_000_000_000_000
+"""Steps of one `report_progress`"""
 REQUEST_IDS_KEPT = 65_536
 LOG_TAIL_BYTES = 8_192
 SOCKET_PATH_BYTES_MAX = 107

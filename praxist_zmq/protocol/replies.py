@@ -16,6 +16,7 @@ from .views import (
     HostLoad,
     JobView,
     ProcessView,
+    Progress,
     StartEstimate,
     WouldStart,
 )
@@ -215,6 +216,14 @@ class Stopping(Frozen):
     ending: tuple[str, ...] = Field(description="Running jobs, told to end")
 
 
+class ProgressNoted(Frozen):
+    """What is shown of the attempt's progress now."""
+
+    kind: Literal["progress_noted"] = "progress_noted"
+    taken: bool = Field(description="False: it would have gone back, so the newer one was kept")
+    progress: Progress = Field(description="What is shown")
+
+
 class Done(Frozen):
     """Yes."""
 
@@ -235,6 +244,7 @@ Reply = Annotated[
     | EventsReply
     | CancelledJobs
     | Stopping
+    | ProgressNoted
     | Done,
     Field(discriminator="kind"),
 ]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from . import limits
 from .base import Frozen
-from .ids import PeerId, ProfileName, RequestId, Tag
+from .ids import AttemptId, PeerId, ProfileName, RequestId, Tag
 from .policy import WorkClass
 from .text import OsText
 
@@ -162,6 +162,26 @@ class HoldAdmission(Frozen):
     held: bool = Field(default=True, description="False: start again what may start")
 
 
+class ReportProgress(Frozen):
+    """How far a running attempt has come, told by a process of its own. Not durable.
+
+    Telemetry: it decides nothing. Taken from the run's own user alone, for a running attempt, and
+    from its own process group by the sender's word.
+    """
+
+    kind: Literal["report_progress"] = "report_progress"
+    attempt: AttemptId = Field(description="The sender's attempt")
+    pgid: int = Field(ge=0, le=2**31, description="The sender's process group")
+    done: int = Field(ge=0, le=limits.PROGRESS_STEPS_MAX, description="Steps done")
+    total: int = Field(ge=1, le=limits.PROGRESS_STEPS_MAX, description="Steps in all")
+    text: str = Field(
+        default="",
+        max_length=limits.PROGRESS_TEXT_BYTES_MAX,
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        description="In words, one line; at most 1 KiB",
+    )
+
+
 Request = Annotated[
     Ping
     | SubmitJob
@@ -177,7 +197,8 @@ Request = Annotated[
     | CancelJobs
     | RetryJob
     | StopRun
-    | HoldAdmission,
+    | HoldAdmission
+    | ReportProgress,
     Field(discriminator="kind"),
 ]
 

@@ -116,6 +116,15 @@ class StartEstimate(Frozen):
     by_s: float | None = Field(description="90 % of such waits are shorter")
 
 
+class Progress(Frozen):
+    """How far a job has come, by its own word. Telemetry: it decides nothing."""
+
+    done: int = Field(description="Steps done; never goes back within an attempt")
+    total: int = Field(description="Steps in all")
+    text: str = Field(description="In words; may be empty")
+    at: str = Field(description="When it was told, RFC 3339, UTC")
+
+
 class JobView(Frozen):
     """One job as `show` and `queue` tell it. Command and environment are not part of it."""
 
@@ -157,6 +166,9 @@ class JobView(Frozen):
         default=None,
         description="Median seconds that a running job has left, learnt from those that ended; "
         "null is unknown",
+    )
+    progress: Progress | None = Field(
+        default=None, description="Of a running job that tells it; null otherwise"
     )
 
 

@@ -17,6 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"service", "client"}),
     frozenset({"core", "ledger", "transport", "host", "slurm"}),
     frozenset({"protocol"}),
+    frozenset({"units"}),
     frozenset({"errors", "binding"}),
 )
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
@@ -24,9 +25,10 @@ RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 # The only folders that may import a module: its one door.
 DOORS: dict[str, frozenset[str]] = {
     "zmq": frozenset({"transport"}),
-    "time": frozenset({"host"}),
-    "subprocess": frozenset({"host"}),
-    "signal": frozenset({"host"}),
+    # units is for tasks: it starts what an evaluator starts, never an attempt.
+    "time": frozenset({"host", "units"}),
+    "subprocess": frozenset({"host", "units"}),
+    "signal": frozenset({"host", "units"}),
     "psutil": frozenset({"host"}),
     "pynvml": frozenset({"host"}),
     "click": frozenset({"cli"}),
@@ -152,12 +154,16 @@ def _module(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def test_the_binding_needs_nothing_but_the_standard_library() -> None:
+@pytest.mark.parametrize("unit", ["binding", "units"])
+def test_what_tasks_load_needs_nothing_but_the_standard_library(unit: str) -> None:
     """Task harnesses load it in interpreters that lack the scheduler's dependencies."""
-    (binding,) = in_folder("binding")
-    names = {name.split(".")[0] for _, name in imports(binding)}
-    assert names <= sys.stdlib_module_names
-    program = "import sys; import praxist_zmq.binding; print(*sorted(sys.modules))"
+    sources = [source for source in package() if source.unit == unit]
+    names = {name for source in sources for _, name in imports(source)}
+    assert {name for name in names if unit_of(name) is not None} <= {
+        name for name in names if unit_of(name) in ("binding", unit)
+    }
+    assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names | {"praxist_zmq"}
+    program = f"import sys; import praxist_zmq.{unit}; print(*sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-S", "-c", program],  # no site: no installed package can be found
         cwd=CHECKOUT,
@@ -167,7 +173,8 @@ def test_the_binding_needs_nothing_but_the_standard_library() -> None:
         timeout=60,
     ).stdout.split()
     ours = {name for name in loaded if name.startswith("praxist_zmq")}
-    assert ours == {"praxist_zmq", "praxist_zmq.binding"}
+    allowed = {"praxist_zmq", "praxist_zmq.binding"}
+    assert {name for name in ours if not name.startswith("praxist_zmq.units")} <= allowed
     foreign = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert foreign - {"praxist_zmq", "__main__"} == set()
 
