@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from praxist_zmq.core import alarms
+from praxist_zmq.core.alarms import PROBE_TOLD_MS, WAIT_TOLD_MS
 from praxist_zmq.protocol.reports import HostSampled
 from praxist_zmq.protocol.requests import GetStatus, HoldAdmission, SubmitJob
 from tests.support.broker_world import World, host_sample
@@ -62,7 +62,7 @@ def test_where_something_ran_an_impossible_default_profile_is_a_warning() -> Non
 
 def test_a_run_that_nobody_wants_anything_of_is_well() -> None:
     world = QuietWorld()
-    world.pass_time(100 * progress.WAIT_TOLD_MS)
+    world.pass_time(100 * WAIT_TOLD_MS)
     status = world.status()
     assert (status.health, status.alarms) == ("healthy", ())
 
@@ -71,7 +71,7 @@ def test_a_first_job_that_waits_long_is_told_with_its_reason() -> None:
     world = QuietWorld(default_profile="cpu")
     world.ask(HoldAdmission())
     world.submit("t")
-    world.pass_time(progress.WAIT_TOLD_MS - 1_000)
+    world.pass_time(WAIT_TOLD_MS - 1_000)
     assert world.status().alarms == ()
     world.pass_time(2_000)
     (text,) = world.status().alarms
@@ -82,7 +82,7 @@ def test_a_first_job_that_waits_long_is_told_with_its_reason() -> None:
     assert world.status().alarms == ()
     world.submit("u")
     world.ask(HoldAdmission())
-    world.pass_time(2 * progress.WAIT_TOLD_MS)
+    world.pass_time(2 * WAIT_TOLD_MS)
     assert world.status().alarms == (), "something was admitted in this generation"
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_probe_is_told_while_jobs_wait_for_devices(profile: str) -> N
     world.turn(world.sample())
     world.ask(HoldAdmission())
     world.submit("t", profile)
-    world.pass_time(progress.PROBE_TOLD_MS - 1_000)
+    world.pass_time(PROBE_TOLD_MS - 1_000)
     assert world.status().alarms == ()
     world.pass_time(55_000)
     alarms = world.status().alarms
