@@ -36,13 +36,15 @@ def default_never_fits(state: BrokerState, soft: SoftState) -> str | None:
 
 
 def _no_progress(state: BrokerState, soft: SoftState) -> str | None:
-    if state.attempts_ever or state.attempts or state.closed_reason is not None:
+    current = state.current
+    if current is None or current.phase != "open" or current.attempts:
+        return None
+    if state.attempts or state.closed_reason is not None:
         return None
     why = default_never_fits(state, soft) or _refused(soft) or _waits_long(state, soft)
     if why is None:
         return None
-    opened_ms = soft.now_at_ms if state.opened_at_ms is None else state.opened_at_ms
-    age = _span(soft.now_at_ms - opened_ms)
+    age = _span(soft.now_at_ms - current.opened_at_ms)
     return (
         f"NO PROGRESS  generation {state.generation} open {age}, "
         f"no experiment was ever admitted: {why}"
@@ -62,7 +64,9 @@ def _waits_long(state: BrokerState, soft: SoftState) -> str | None:
     oldest = _oldest_waiting(state, soft)
     if oldest is None:
         return None
-    since_ms = max(oldest.submitted_at_ms, state.opened_at_ms or 0)
+    since_ms = max(
+        oldest.submitted_at_ms, state.current.opened_at_ms if state.current is not None else 0
+    )
     if soft.now_at_ms - since_ms < WAIT_TOLD_MS:
         return None
     if oldest.job in soft.lacking_credentials:

@@ -19,8 +19,9 @@ from ..protocol.orders import (
     StopAttempt,
     Welcome,
 )
-from . import credentials, failure, registry_side
+from . import credentials, failure, generations, registry_side
 from .commands import LauncherSaid
+from .generation_gate import generation_refusal
 from .retry import decide_retry
 from .soft import SoftState
 from .state import Attempt, Job
@@ -247,7 +248,12 @@ def _decide_job(
         retries_used=job.retries_used,
         retries_allowed=turn.state.policy.infrastructure_retries,
         withdrawn_in_a_row=job.withdrawn_in_a_row,
-        ending=job.cancel_reason is not None or turn.state.closed_reason is not None,
+        ending=job.cancel_reason is not None
+        or turn.state.closed_reason is not None
+        or generation_refusal(
+            job.generation, job.profile, job.work_class, job.eta_ms, turn.state, turn.soft
+        )
+        is not None,
     )
     if decision.again and decision.reason is not None:
         turn.record(
@@ -296,6 +302,8 @@ def _finish(
         )
     )
     turn.soft.vault.pop(job.job, None)
+    if state == "completed":
+        generations.completed(turn, job)
 
 
 def end(turn: Turn, attempt: Attempt, grace_ms: int) -> None:

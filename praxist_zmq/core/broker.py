@@ -23,6 +23,7 @@ from . import (
     control,
     devices,
     explain,
+    generations,
     narrate,
     progress,
     queries,
@@ -38,6 +39,7 @@ from .commands import (
     RegistryConnected,
     RegistryLost,
     RegistrySaid,
+    SignalSeen,
 )
 from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
@@ -47,6 +49,7 @@ from .soft import SoftState
 from .state import BrokerState, Job
 from .submit import submit
 from .turn import Turn, refusal_of
+from .withdraw import reject
 
 KEEPALIVE_MS = 2_000
 PUBLISH_PAUSE_MS = 20
@@ -90,12 +93,13 @@ class Broker:
         deadline_at_ms: int | None,
     ) -> None:
         state = self.state
-        if generation == state.generation:
-            cohort_size = state.cohort_size if cohort_size is None else cohort_size
-            deadline_at_ms = state.deadline_at_ms if deadline_at_ms is None else deadline_at_ms
+        kept = state.generations.get(generation)
+        if kept is not None:
+            cohort_size = kept.cohort_size if cohort_size is None else cohort_size
+            deadline_at_ms = kept.deadline_at_ms if deadline_at_ms is None else deadline_at_ms
         now = (policy, generation, cohort_size, deadline_at_ms)
-        known = (state.policy, state.generation, state.cohort_size, state.deadline_at_ms)
-        if now != known or state.opened_at_ms is None:
+        known = kept and (state.policy, state.generation, kept.cohort_size, kept.deadline_at_ms)
+        if now != known:
             turn.record(
                 ev.PolicyAdopted(
                     at_ms=turn.stamp.at_ms,
@@ -148,7 +152,7 @@ class Broker:
                 continue
             if job.job in self.soft.unreadable:
                 detail = f"a record of it is unreadable: {self.soft.unreadable[job.job]}"
-                control.reject(turn, job, "unreadable_record", detail, frees_identity=False)
+                reject(turn, job, "unreadable_record", detail, frees_identity=False)
             elif not set_aside_without_credentials(turn, job):
                 self.soft.queue.put(job)
         self.soft.active_non_mature = sum(
@@ -156,6 +160,7 @@ class Broker:
             for attempt in self.state.attempts.values()
             if self.state.jobs[attempt.job].work_class != "mature"
         )
+        generations.resume(turn)
         self.soft.touched.clear()
         return turn.decision
 
@@ -185,6 +190,8 @@ class Broker:
             self.soft.processes = command
         elif isinstance(command, AudienceChanged):
             self._audience(command)
+        elif isinstance(command, SignalSeen):
+            generations.signal_seen(turn, command.generation, command.name)
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk
@@ -198,6 +205,7 @@ class Broker:
         attempts.ask_launcher(turn)
         attempts.tell_stuck(turn)
         registry_side.register_again(turn)
+        generations.advance(turn)
         concurrency.adjust(turn)
         plan(turn)
         watching.answer_watchers(turn)
@@ -218,6 +226,7 @@ class Broker:
             registry_side.load_due_ms(self.state, soft),
             denial_due_ms(soft),
             sample_due_ms(soft),
+            generations.deadline_due_ms(self.state, soft),
             attempts.stuck_due_ms(soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
@@ -287,6 +296,18 @@ class Broker:
                 return control.hold(turn, request)
             case req.ReportProgress():
                 return progress.note(turn, request)
+            case req.OpenGeneration():
+                return generations.open_generation(turn, request)
+            case req.AssessGeneration():
+                return generations.assess(turn, request)
+            case req.FreezeGeneration():
+                return generations.freeze(turn, request)
+            case req.ShowGeneration():
+                return generations.show(turn, request)
+            case req.PublishResult():
+                return generations.publish(turn, request)
+            case req.ListResults():
+                return generations.results(turn, request)
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")

@@ -14,7 +14,8 @@ from pydantic import Field, TypeAdapter
 from ..protocol.base import Frozen
 from ..protocol.policy import SchedulerPolicy
 from .estimate import Calibration
-from .state import Attempt, BrokerState, Job, RecordedEnvironment, RequestRecord
+from .evolve import note_mature
+from .state import Attempt, BrokerState, Generation, Job, RecordedEnvironment, RequestRecord
 
 SNAPSHOT_VERSION = 1
 
@@ -29,8 +30,11 @@ class BrokerSnapshot(Frozen):
     last_sequence: int = Field(description="Ledger sequence it stands for")
     policy: SchedulerPolicy = Field(description="Contract")
     generation: int = Field(description="Generation")
-    cohort_size: int | None = Field(default=None, description="Its peers")
-    deadline_at_ms: int | None = Field(default=None, description="When it is to end")
+    generations: tuple[Generation, ...] = Field(default=(), description="All that were opened")
+    cohort_size: int | None = Field(
+        default=None, description="Of the current one, where `generations` is empty: an old form"
+    )
+    deadline_at_ms: int | None = Field(default=None, description="The same")
     closed_reason: str | None = Field(description="Why admission is closed")
     limit: int = Field(default=1, ge=1, description="Attempts at once")
     limit_reason: str = Field(default="", description="Why the limit is what it is")
@@ -40,8 +44,6 @@ class BrokerSnapshot(Frozen):
     profile_run_times: dict[str, tuple[float, ...]] = Field(
         default_factory=dict, description="Calibration of each profile"
     )
-    attempts_ever: int = Field(default=0, description="Allocations of the generation")
-    opened_at_ms: int | None = Field(default=None, description="When the generation opened")
     last_job_number: int = Field(description="Highest job number given")
     jobs: tuple[Job, ...] = Field(description="Jobs in order")
     identities: dict[str, str] = Field(description="Identity to job")
@@ -67,8 +69,7 @@ def dump(state: BrokerState) -> bytes:
         last_sequence=state.last_sequence,
         policy=state.policy,
         generation=state.generation,
-        cohort_size=state.cohort_size,
-        deadline_at_ms=state.deadline_at_ms,
+        generations=tuple(state.generations.values()),
         closed_reason=state.closed_reason,
         limit=state.limit,
         limit_reason=state.limit_reason,
@@ -78,8 +79,6 @@ def dump(state: BrokerState) -> bytes:
         profile_run_times={
             name: tuple(ratios) for name, ratios in state.calibration.profiles.items()
         },
-        attempts_ever=state.attempts_ever,
-        opened_at_ms=state.opened_at_ms,
         last_job_number=state.last_job_number,
         jobs=tuple(state.jobs.values()),
         identities=state.identities,
@@ -103,22 +102,20 @@ def load(data: bytes) -> BrokerState:
         last_sequence=snapshot.last_sequence,
         policy=snapshot.policy,
         generation=snapshot.generation,
-        cohort_size=snapshot.cohort_size,
-        deadline_at_ms=snapshot.deadline_at_ms,
         closed_reason=snapshot.closed_reason,
         limit=snapshot.limit,
         limit_reason=snapshot.limit_reason,
         limit_changed_at_ms=snapshot.limit_changed_at_ms,
         limit_before=snapshot.limit_before,
-        attempts_ever=snapshot.attempts_ever,
-        opened_at_ms=snapshot.opened_at_ms,
         last_job_number=snapshot.last_job_number,
         identities=dict(snapshot.identities),
     )
+    state.generations = _generations(snapshot)
     for job in snapshot.jobs:
         state.jobs[job.job] = job
         state.tags[job.tag] = job.job
         state.counts[job.state] += 1
+        note_mature(job, state)
     for attempt in snapshot.attempts:
         state.attempts[attempt.attempt] = attempt
         peer = state.jobs[attempt.job].peer
@@ -131,6 +128,25 @@ def load(data: bytes) -> BrokerState:
     for key, digest, pairs in snapshot.requests:
         state.requests[key] = RequestRecord(digest, dict(pairs))
     return state
+
+
+def _generations(snapshot: BrokerSnapshot) -> dict[int, Generation]:
+    """The generations; those of an old snapshot follow from its jobs and its current one."""
+    found = {generation.number: generation for generation in snapshot.generations}
+    if found:
+        return found
+    current = Generation(
+        snapshot.generation,
+        0,
+        cohort_size=snapshot.cohort_size,
+        deadline_at_ms=snapshot.deadline_at_ms,
+    )
+    found[current.number] = current
+    for job in snapshot.jobs:
+        one = found.setdefault(job.generation, Generation(job.generation, job.submitted_at_ms))
+        one.counts[job.state] += 1
+        one.attempts += job.attempt_counter
+    return found
 
 
 def differences(left: BrokerState, right: BrokerState) -> list[str]:

@@ -64,3 +64,11 @@ class LedgerMeasured:
 
     low_space: bool
     bytes_on_disk: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSeen:
+    """A file that closes a generation is there."""
+
+    generation: int
+    name: str

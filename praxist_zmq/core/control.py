@@ -9,17 +9,16 @@ from __future__ import annotations
 from ..errors import PraxistError
 from ..protocol import events as ev
 from ..protocol import requests as req
-from ..protocol.ids import attempt_id
 from ..protocol.replies import CancelledJobs, CancelResult, Done, Refusal, Stopping, Submitted
 from ..protocol.text import OsText
 from .attempts import end
 from .commands import ClientRequest
 from .credentials import restore_command
-from .plan import drop_plan
 from .selectors import select
 from .state import Job
 from .submit import submit
 from .turn import Refused, Turn
+from .withdraw import reject
 
 CANCEL_GRACE_MS = 5_000
 STOPPED = "the run was stopped"
@@ -59,25 +58,6 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
         return refused("not_cancellable", f"{job.job} is running; ending it needs --yes")
     _end_running(turn, job, request.reason, CANCEL_GRACE_MS)
     return CancelResult(job=job.job, outcome="ending", code=None, detail=request.reason)
-
-
-def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool) -> None:
-    """A queued job will not run; durable before anybody is told."""
-    turn.soft.queue.remove(job.job)
-    turn.soft.held_back.pop(job.job, None)
-    turn.soft.lacking_credentials.pop(job.job, None)
-    turn.soft.vault.pop(job.job, None)
-    # The registry may be about to commit its plan; the answer is then released at once.
-    drop_plan(turn, attempt_id(job.job, job.attempt_counter + 1), put_back=False)
-    turn.record(
-        ev.JobRejected(
-            at_ms=turn.stamp.at_ms,
-            job=job.job,
-            code=code,
-            detail=detail[:1000],
-            frees_identity=frees_identity,
-        )
-    )
 
 
 def _end_running(turn: Turn, job: Job, reason: str, grace_ms: int) -> None:

@@ -12,10 +12,21 @@ from ..protocol import events as ev
 from ..protocol import limits
 from ..protocol.ids import job_number
 from ..protocol.policy import SchedulerPolicy
-from .state import Attempt, BrokerState, Job, RecordedEnvironment, RequestRecord
+from .state import (
+    Attempt,
+    BrokerState,
+    Generation,
+    Job,
+    Published,
+    RecordedEnvironment,
+    RequestRecord,
+)
 from .transitions import START, IllegalTransition, next_attempt_phase, next_job_state
 
 IDLE_ENVIRONMENTS_KEPT = 64
+FREED_BY_RERUN = frozenset({"generation_closing", "generation_assessment", "admission_closed"})
+"""Jobs rejected with these by an old close, assessment or stop give their tag back when their
+generation is run again. Source: the reference of the original system, "Freed identities"."""
 
 
 def apply(event: Any, state: BrokerState, sequence: int) -> None:
@@ -34,16 +45,62 @@ def _broker_started(event: ev.BrokerStarted, state: BrokerState, sequence: int) 
 
 def _policy_adopted(event: ev.PolicyAdopted, state: BrokerState, sequence: int) -> None:
     before, after = state.policy, event.policy
-    if state.opened_at_ms is None or _bounds(before) != _bounds(after):
+    if not state.generations or _bounds(before) != _bounds(after):
         state.limit = after.initial_concurrent_experiments
         state.limit_reason, state.limit_changed_at_ms, state.limit_before = "", None, None
-    if state.opened_at_ms is None or event.generation != state.generation:
-        state.opened_at_ms = event.at_ms
-        state.attempts_ever = 0
     state.policy = after
     state.generation = event.generation
-    state.cohort_size = event.cohort_size
-    state.deadline_at_ms = event.deadline_at_ms
+    current = _generation(event.generation, state, event.at_ms)
+    current.cohort_size = event.cohort_size
+    current.deadline_at_ms = event.deadline_at_ms
+
+
+def _generation(number: int, state: BrokerState, at_ms: int) -> Generation:
+    """A generation; one that nobody opened by name is open from the first that is heard of it."""
+    found = state.generations.get(number)
+    if found is None:
+        found = state.generations[number] = Generation(number, at_ms)
+    return found
+
+
+def _generation_opened(event: ev.GenerationOpened, state: BrokerState, sequence: int) -> None:
+    found = _generation(event.generation, state, event.at_ms)
+    found.phase, found.reason, found.signal = "open", None, False
+    found.opened_at_ms = event.at_ms
+    found.cohort_size = event.cohort_size
+    found.deadline_at_ms = event.deadline_at_ms
+    found.mature_quorum = event.mature_quorum
+    found.peers = event.peers
+    found.publish_completed = event.publish_completed
+    found.attempts = 0
+    state.generation = event.generation
+    if event.rerun:
+        for job in state.jobs.values():
+            if job.generation == event.generation and job.reject_code in FREED_BY_RERUN:
+                state.identities.pop(job.identity, None)
+
+
+def _generation_assessed(event: ev.GenerationAssessed, state: BrokerState, sequence: int) -> None:
+    found = _generation(event.generation, state, event.at_ms)
+    found.phase, found.reason = "assessment", event.reason
+
+
+def _generation_frozen(event: ev.GenerationFrozen, state: BrokerState, sequence: int) -> None:
+    found = _generation(event.generation, state, event.at_ms)
+    found.phase, found.reason = "frozen", event.reason
+    found.signal = found.signal or event.signal
+
+
+def _generation_closed(event: ev.GenerationClosed, state: BrokerState, sequence: int) -> None:
+    _generation(event.generation, state, event.at_ms).phase = "closed"
+
+
+def _result_published(event: ev.ResultPublished, state: BrokerState, sequence: int) -> None:
+    found = _generation(event.generation, state, event.at_ms)
+    known = found.results.get(event.tag)
+    mature = event.mature or (known is not None and known.mature)
+    peer = event.peer if known is None or known.peer is None else known.peer
+    found.results[event.tag] = Published(event.tag, peer, mature, event.source, event.at_ms)
 
 
 def _bounds(policy: SchedulerPolicy) -> tuple[int, int, int]:
@@ -93,10 +150,12 @@ def _job_queued(event: ev.JobQueued, state: BrokerState, sequence: int) -> None:
         version=sequence,
     )
     state.jobs[job.job] = job
+    _generation(job.generation, state, event.at_ms).counts["queued"] += 1
     state.identities[job.identity] = job.job
     state.tags[job.tag] = job.job
     state.last_job_number = max(state.last_job_number, job.number)
     state.counts["queued"] += 1
+    note_mature(job, state)
     _remember_request(event, state)
 
 
@@ -118,6 +177,7 @@ def _job_retried(event: ev.JobRetried, state: BrokerState, sequence: int) -> Non
     job.withdrawn_in_a_row = 0
     _clear_outcome(job)
     state.identities[job.identity] = job.job
+    note_mature(job, state)
     _remember_request(event, state)
 
 
@@ -175,7 +235,7 @@ def _attempt_allocated(event: ev.AttemptAllocated, state: BrokerState, sequence:
         phase=phase,
         allocated_at_ms=event.at_ms,
     )
-    state.attempts_ever += 1
+    state.generations[job.generation].attempts += 1
     state.peers_running[job.peer] = state.peers_running.get(job.peer, 0) + 1
     for uuid in event.device_uuids:
         state.device_holders.setdefault(uuid, set()).add(event.attempt)
@@ -263,10 +323,22 @@ def _job(name: str, state: BrokerState) -> Job:
 
 
 def _move(job: Job, new_state: str, state: BrokerState, sequence: int) -> None:
-    state.counts[job.state] -= 1
-    state.counts[new_state] += 1
+    counts = state.generations[job.generation].counts
+    for kept in (state.counts, counts):
+        kept[job.state] -= 1
+        kept[new_state] += 1
     job.state = new_state
     job.version = sequence
+    note_mature(job, state)
+
+
+def note_mature(job: Job, state: BrokerState) -> None:
+    """Keep the index of mature work that is queued or running."""
+    found = state.mature_open.setdefault(job.generation, {})
+    if job.work_class == "mature" and job.state in ("queued", "running"):
+        found[job.job] = job
+    else:
+        found.pop(job.job, None)
 
 
 def _advance(name: str, kind: str, state: BrokerState, sequence: int) -> Attempt:
@@ -343,6 +415,11 @@ _APPLY: dict[type, Callable[[Any, BrokerState, int], None]] = {
     ev.AttemptStuck: _attempt_stuck,
     ev.AllocationReleased: _allocation_released,
     ev.JobFinished: _job_finished,
+    ev.GenerationOpened: _generation_opened,
+    ev.GenerationAssessed: _generation_assessed,
+    ev.GenerationFrozen: _generation_frozen,
+    ev.GenerationClosed: _generation_closed,
+    ev.ResultPublished: _result_published,
     ev.LimitChanged: _limit_changed,
     ev.BindingObserved: _binding_observed,
     ev.AdmissionClosed: _admission_closed,

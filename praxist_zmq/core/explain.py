@@ -95,7 +95,9 @@ def _gates(turn: Turn, job: Job, blockers: tuple[Blocker, ...]) -> tuple[Gate, .
     lane = profile_gates(state.policy.profiles.get(asked.profile), asked, state, soft)
     told = {gate.name: gate for gate in (*run.gates, *lane.gates)}
     if told["admission"].state == "ok":
-        told["admission"] = Gate(name="admission", state="ok", detail=_generation(turn))
+        told["admission"] = Gate(
+            name="admission", state="ok", detail=_generation(turn, job.generation)
+        )
     planned = planned_by_peer(state, soft)
     capped = peer_blocker(job, state, planned)
     running = state.peers_running.get(job.peer, 0) + planned.get(job.peer, 0)
@@ -121,9 +123,10 @@ def _gate(name: str, blocker: Blocker | None, ok_words: str) -> Gate:
     return Gate(name=name, state="blocked", detail=blocker.detail)
 
 
-def _generation(turn: Turn) -> str:
-    deadline = turn.state.deadline_at_ms
-    words = f"generation {turn.state.generation} is open"
+def _generation(turn: Turn, generation: int) -> str:
+    current = turn.state.generations[generation]
+    deadline = current.deadline_at_ms
+    words = f"generation {generation} is {'open' if current.phase == 'open' else current.phase}"
     if deadline is None:
         return f"{words}, no deadline"
     left_s = (deadline - turn.stamp.at_ms) // 1000

@@ -76,6 +76,16 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     ev.AttemptStuck: lambda e: f"{e.attempt} cannot be ended: {e.detail}",
     ev.AllocationReleased: lambda e: f"{e.attempt} released what it held",
     ev.JobFinished: _finished,
+    ev.GenerationOpened: lambda e: f"generation {e.generation} opened",
+    ev.GenerationAssessed: lambda e: (
+        f"generation {e.generation} takes only mature work: {e.reason}"
+    ),
+    ev.GenerationFrozen: lambda e: f"generation {e.generation} frozen: {e.reason}",
+    ev.GenerationClosed: lambda e: f"generation {e.generation} closed: nothing of it runs",
+    ev.ResultPublished: lambda e: (
+        f"{'mature ' if e.mature else ''}result of {e.tag} published"
+        f"{f' by {e.peer}' if e.peer else ''} ({e.source})"
+    ),
     ev.LimitChanged: lambda e: f"limit {e.before} -> {e.limit} ({e.reason})",
     ev.BindingObserved: lambda e: (
         f"{e.attempt} binding {e.status}{': ' if e.detail else ''}{e.detail}"

@@ -14,11 +14,13 @@ from ..protocol.orders import SampleNow
 from .admission import ProfileGates, planned_by_peer, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
+from .generation_gate import generation_refusal
 from .queue import Lane
 from .reservation import kept_places, reserve, still_holds
 from .soft import Denial, Plan, SoftState
 from .state import Job
 from .turn import Turn
+from .withdraw import drop_plan, reject
 
 DENIED_PAUSE_MS = 2_000
 DETAIL_CHARACTERS_MAX = 300
@@ -73,7 +75,10 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
     """Ask the registry for this placement, and count it from now on."""
     soft, state = turn.soft, turn.state
     soft.queue.remove(job.job)
-    if set_aside_without_credentials(turn, job):
+    late = generation_refusal(job.generation, job.profile, job.work_class, job.eta_ms, state, soft)
+    if late is not None:
+        reject(turn, job, late.code, late.detail, frees_identity=False)
+    if late is not None or set_aside_without_credentials(turn, job):
         _keep_places(turn)
         return
     attempt = attempt_id(job.job, job.attempt_counter + 1)
@@ -252,21 +257,6 @@ def set_aside_without_credentials(turn: Turn, job: Job) -> bool:
     turn.soft.lacking_credentials[job.job] = None
     turn.soft.touched[job.job] = None
     return True
-
-
-def drop_plan(turn: Turn, attempt: str, put_back: bool) -> Plan | None:
-    """A plan is over. Put its job back in its place, if asked and if it still waits."""
-    soft = turn.soft
-    found = soft.plans.pop(attempt, None)
-    if found is None:
-        return None
-    soft.fleet.drop_plan(attempt, found.envelope)
-    job = turn.state.jobs.get(found.job)
-    if put_back and job is not None and job.state == "queued":
-        soft.begun_ms.pop(attempt, None)
-        soft.queue.put(job)
-        soft.queue.unpark(job.peer)
-    return found
 
 
 def kept_envelope(soft: SoftState) -> Envelope | None:

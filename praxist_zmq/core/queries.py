@@ -141,12 +141,7 @@ def status(turn: Turn) -> StatusReply:
             "lifecycle_running": len(state.attempts),
             "by_resource_phase": phases(state, soft),
         },
-        generation={
-            "number": state.generation,
-            "state": "open" if state.closed_reason is None else "closed",
-            "deadline": None if state.deadline_at_ms is None else timestamp(state.deadline_at_ms),
-            "cohort_size": state.cohort_size,
-        },
+        generation=_generation(state),
         resource_supply={"leases": [], "idle_waiters": 0, "stats": {}, "maturity": {}},
         simulated=sample.simulated if sample is not None else False,
         epoch=state.epoch,
@@ -156,6 +151,18 @@ def status(turn: Turn) -> StatusReply:
         at=timestamp(turn.stamp.at_ms),
         limits=limits(state),
     )
+
+
+def _generation(state: BrokerState) -> dict[str, Any]:
+    current = state.current
+    phase = "open" if current is None else current.phase
+    return {
+        "number": state.generation,
+        "state": phase if state.closed_reason is None else "closed",
+        "deadline": None if current is None else rfc3339(current.deadline_at_ms),
+        "cohort_size": None if current is None else current.cohort_size,
+        "reason": None if current is None else current.reason,
+    }
 
 
 def limits(state: BrokerState) -> dict[str, Any]:

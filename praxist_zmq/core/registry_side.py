@@ -16,10 +16,11 @@ from .commands import RegistrySaid
 from .concurrency import occupied
 from .placement import still_fits
 from .plan import denied as plan_denied
-from .plan import drop_plan, kept_envelope
+from .plan import kept_envelope
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .turn import Turn
+from .withdraw import drop_plan
 
 REGISTER_PAUSE_MS = 2_000
 """Before a registration that was denied is tried again."""

@@ -131,6 +131,8 @@ class SoftState:
     surveys: dict[int, Any] = field(default_factory=dict)
     """By identity of the profile: its `Survey` of the devices."""
     reservation: Reservation | None = None
+    deadlines_ms: dict[int, float] = field(default_factory=dict)
+    """Generation -> CLOCK_BOOTTIME of its deadline: a step of the wall clock does not move it."""
     sample: HostSampled | None = None
     probe_known_ms: int = 0
     """When it was last known whether there are devices; at first, when the broker started."""
@@ -163,6 +165,10 @@ class SoftState:
     counters: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
+
+    def mature_leases(self, generation: int) -> tuple[str, ...]:
+        """Peers of a generation with a live lease of mature priority."""
+        return ()
 
     def registry_silence_ms(self) -> int:
         """How long the oldest unanswered request to the registry has waited; 0 when none does."""

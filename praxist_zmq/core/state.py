@@ -86,6 +86,40 @@ class Job:
 
 
 @dataclass(slots=True)
+class Published:
+    """One piece of evidence."""
+
+    tag: str
+    peer: str | None
+    mature: bool
+    source: str
+    at_ms: int
+
+
+@dataclass(slots=True)
+class Generation:
+    """A part of the run with its own evidence, its own deadline and its own end."""
+
+    number: int
+    opened_at_ms: int
+    phase: str = "open"
+    """open, assessment, frozen, closed."""
+    reason: str | None = None
+    signal: bool = False
+    """Whether it is closing, and CLOSING_SIGNAL says so."""
+    cohort_size: int | None = None
+    deadline_at_ms: int | None = None
+    mature_quorum: int | None = None
+    peers: tuple[str, ...] = ()
+    publish_completed: bool = False
+    attempts: int = 0
+    """Allocations since it was opened."""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JOB_STATES, 0))
+    results: dict[str, Published] = field(default_factory=dict)
+    """By tag: one identity is one piece of evidence."""
+
+
+@dataclass(slots=True)
 class RecordedEnvironment:
     """An environment and the number of jobs that may still need it."""
 
@@ -118,13 +152,11 @@ class BrokerState:
     calibration: Calibration = field(default_factory=Calibration)
     peers_running: dict[str, int] = field(default_factory=dict)
     """Attempts that hold an allocation, by peer."""
-    attempts_ever: int = 0
-    """Allocations since the generation was opened."""
-    opened_at_ms: int | None = None
-    """When the generation was opened."""
     generation: int = 0
-    cohort_size: int | None = None
-    deadline_at_ms: int | None = None
+    """The current one: of submissions that name none."""
+    generations: dict[int, Generation] = field(default_factory=dict)
+    mature_open: dict[int, dict[str, Job]] = field(default_factory=dict)
+    """Generation -> job -> mature work that is queued or running."""
     closed_reason: str | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     identities: dict[str, str] = field(default_factory=dict)
@@ -136,6 +168,11 @@ class BrokerState:
     requests: OrderedDict[str, RequestRecord] = field(default_factory=OrderedDict)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JOB_STATES, 0))
     last_job_number: int = 0
+
+    @property
+    def current(self) -> Generation | None:
+        """The current generation; None before the first contract."""
+        return self.generations.get(self.generation)
 
     def live_attempt(self, job: Job) -> Attempt | None:
         """The attempt that holds an allocation for `job`, if any."""

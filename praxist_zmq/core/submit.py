@@ -7,6 +7,7 @@ Sources: seed 000 "Submission"; design 2 (promise 2) and 5 ("Joining is told").
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from ..errors import PraxistError
@@ -19,6 +20,8 @@ from ..protocol.text import OsText
 from . import credentials
 from .commands import ClientRequest
 from .exec_limits import check_command, check_environment
+from .generation_gate import generation_refusal
+from .generations import named
 from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
 from .soft import ENVIRONMENT_CACHE, PreparedEnvironment, SoftState
@@ -31,6 +34,7 @@ INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD
 
 """Advice on a tag that no retry may change, where waiting for it is none."""
 
+PEER_GENERATION = re.compile(r"gen(0|[1-9][0-9]{0,5})_")
 ProfileSource = Literal["named", "default", "stored"]
 
 
@@ -59,7 +63,7 @@ def _submit(
     prepared = prepare_environment(turn.soft, submission.environment)
     check_command(submission.command, submission.cwd, prepared.exec_bytes)
     command = credentials.store_command(submission.command, prepared.secrets)
-    generation = turn.state.generation if submission.generation is None else submission.generation
+    generation = _generation_of(turn, submission)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)
     existing = turn.state.identities.get(identity)
@@ -68,6 +72,7 @@ def _submit(
     if submission.retry_terminal:
         raise Refused("retry_without_job", f"no job has the tag {submission.tag!r}")
     check_open(turn, profile)
+    _check_generation(turn, wish)
     if submission.dry_run:
         return _would_queue(turn, wish)
     _record_environment(turn, prepared)
@@ -99,6 +104,27 @@ def _submit(
     job = turn.state.jobs[name]
     turn.soft.queue.put(job)
     return _accepted(turn, job, "queued", True, source, ())
+
+
+def _generation_of(turn: Turn, submission: SubmitJob) -> int:
+    """The generation that is named; else the one in the peer's name, `gen3_peer1`, when that was
+    opened; else the current one. Raises Refused `generation_unknown`."""
+    state = turn.state
+    if submission.generation is not None:
+        return named(state, submission.generation).number
+    found = PEER_GENERATION.match(submission.peer)
+    number = int(found[1]) if found is not None else state.generation
+    return number if number in state.generations else state.generation
+
+
+def _check_generation(turn: Turn, wish: _Wish) -> None:
+    """Raises Refused when the generation does not take it."""
+    found = generation_refusal(
+        wish.generation, wish.profile, wish.submission.work_class, _eta_ms(wish.submission),
+        turn.state, turn.soft,
+    )  # fmt: skip
+    if found is not None:
+        raise found
 
 
 class _Wish:
@@ -251,6 +277,7 @@ def _retry(
     if job.peer != wish.submission.peer:
         raise Refused("not_yours", f"{job.job} belongs to {job.peer}")
     check_open(turn, wish.profile)
+    _check_generation(turn, wish)
     if wish.submission.dry_run:
         return _would_queue(turn, wish)
     _record_environment(turn, wish.prepared)

@@ -225,6 +225,65 @@ class JobFinished(_Event):
     failure_signature: str | None = Field(max_length=320, description="Last telling log line")
 
 
+class GenerationOpened(_Event):
+    """A generation takes work. Opening clears a freeze of it, and of the whole run."""
+
+    kind: Literal["generation_opened"] = "generation_opened"
+    generation: int = Field(ge=0, description="Its number")
+    cohort_size: int | None = Field(default=None, ge=1, description="Its peers; null is unknown")
+    deadline_at_ms: int | None = Field(
+        default=None, ge=0, le=253_402_300_799_000,
+        description="When it is to end, Unix time in ms; null is never",
+    )  # fmt: skip
+    mature_quorum: int | None = Field(
+        default=None, ge=1, description="Distinct mature peers a close needs; null: no hard quorum"
+    )
+    peers: tuple[PeerId, ...] = Field(default=(), max_length=4096, description="Its peers in order")
+    publish_completed: bool = Field(
+        default=False, description="Whether mature work that completes counts as published"
+    )
+    rerun: bool = Field(
+        default=False, description="Whether tags that a close, assessment or stop refused are free"
+    )
+
+
+class GenerationAssessed(_Event):
+    """Only mature work is taken from now on."""
+
+    kind: Literal["generation_assessed"] = "generation_assessed"
+    generation: int = Field(ge=0, description="Its number")
+    reason: str = Field(max_length=1000, description="In words")
+
+
+class GenerationFrozen(_Event):
+    """Nothing of the generation starts after this, whatever was due."""
+
+    kind: Literal["generation_frozen"] = "generation_frozen"
+    generation: int = Field(ge=0, description="Its number")
+    reason: str = Field(max_length=1000, description="In words")
+    signal: bool = Field(description="Whether CLOSING_SIGNAL is written once this is on disk")
+
+
+class GenerationClosed(_Event):
+    """A frozen generation has drained: nothing of it runs."""
+
+    kind: Literal["generation_closed"] = "generation_closed"
+    generation: int = Field(ge=0, description="Its number")
+
+
+class ResultPublished(_Event):
+    """Evidence of a generation."""
+
+    kind: Literal["result_published"] = "result_published"
+    generation: int = Field(ge=0, description="Generation")
+    tag: str = Field(description="Tag of the experiment")
+    peer: PeerId | None = Field(description="Whose it is; null is unknown")
+    mature: bool = Field(description="Whether it is close-grade")
+    source: Literal["peer", "completion", "store"] = Field(
+        description="Told by a peer, by the end of mature work, or read from the task's store"
+    )
+
+
 class LimitChanged(_Event):
     """The limit of attempts at once moved by one, with the host's pressure."""
 
@@ -276,6 +335,11 @@ Event = Annotated[
     | AttemptStuck
     | AllocationReleased
     | JobFinished
+    | GenerationOpened
+    | GenerationAssessed
+    | GenerationFrozen
+    | GenerationClosed
+    | ResultPublished
     | LimitChanged
     | BindingObserved
     | AdmissionClosed

@@ -75,6 +75,14 @@ class SampleNow(Frozen):
     kind: Literal["sample_now"] = "sample_now"
 
 
+class WriteClosingSignal(Frozen):
+    """To the broker's shell: write, or remove, `gen_<N>/CLOSING_SIGNAL` of the run."""
+
+    kind: Literal["write_closing_signal"] = "write_closing_signal"
+    generation: int = Field(ge=0, description="Generation")
+    present: bool = Field(description="Whether it is to be there")
+
+
 class ForgetAttempt(Frozen):
     """The end of the attempt is on disk; its report need not be repeated."""
 

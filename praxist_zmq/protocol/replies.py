@@ -13,10 +13,13 @@ from .views import (
     Blocker,
     DeviceVerdict,
     DeviceView,
+    GenerationView,
     HostLoad,
     JobView,
+    MaturityView,
     ProcessView,
     Progress,
+    ResultView,
     StartEstimate,
     WouldStart,
 )
@@ -224,6 +227,31 @@ class ProgressNoted(Frozen):
     progress: Progress = Field(description="What is shown")
 
 
+class GenerationReply(Frozen):
+    """A generation as it is after the request."""
+
+    kind: Literal["generation"] = "generation"
+    generation: GenerationView = Field(description="The generation; of all, the current one")
+    rejected: tuple[str, ...] = Field(default=(), description="Queued jobs that were rejected")
+    draining: tuple[str, ...] = Field(default=(), description="Jobs of it that run on")
+
+
+class ResultNoted(Frozen):
+    """A result is on disk, or was already."""
+
+    kind: Literal["result_noted"] = "result_noted"
+    new: bool = Field(description="Whether it was not known")
+    result: ResultView = Field(description="The result")
+
+
+class ResultsReply(Frozen):
+    """Published evidence, in the order in which it was published."""
+
+    kind: Literal["results"] = "results"
+    results: tuple[ResultView, ...] = Field(description="The results")
+    maturity: MaturityView = Field(description="The evidence controller")
+
+
 class Done(Frozen):
     """Yes."""
 
@@ -245,7 +273,10 @@ Reply = Annotated[
     | CancelledJobs
     | Stopping
     | ProgressNoted
-    | Done,
+    | Done
+    | GenerationReply
+    | ResultNoted
+    | ResultsReply,
     Field(discriminator="kind"),
 ]
 

@@ -182,6 +182,72 @@ class ReportProgress(Frozen):
     )
 
 
+GenerationNumber = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class OpenGeneration(Frozen):
+    """Take work for a generation from now on; it becomes the current one."""
+
+    kind: Literal["open_generation"] = "open_generation"
+    generation: GenerationNumber = Field(description="Its number")
+    cohort_size: int | None = Field(default=None, ge=1, le=1_000_000, description="Its peers")
+    deadline_seconds: float | None = Field(
+        default=None, gt=0, le=31_536_000, description="From now; absent: it has no deadline"
+    )
+    mature_quorum: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Distinct mature peers a close needs"
+    )
+    peers: tuple[PeerId, ...] = Field(default=(), max_length=4096, description="Its peers in order")
+    publish_completed: bool = Field(
+        default=False, description="Mature work that completes counts as published"
+    )
+    rerun: bool = Field(default=False, description="Free the tags that its close refused")
+
+
+class AssessGeneration(Frozen):
+    """Take only mature work from now on."""
+
+    kind: Literal["assess_generation"] = "assess_generation"
+    generation: GenerationNumber = Field(description="Its number")
+    reason: Reason = Field(default="assessment", description="Kept and shown")
+
+
+class FreezeGeneration(Frozen):
+    """Start nothing more of a generation, and reject its queue."""
+
+    kind: Literal["freeze_generation"] = "freeze_generation"
+    generation: GenerationNumber | None = Field(
+        default=None, description="Its number; null: every generation, and the run's admission"
+    )
+    reason: Reason = Field(default="frozen", description="Kept and shown")
+    signal: bool = Field(default=False, description="Write CLOSING_SIGNAL: it is closing")
+
+
+class ShowGeneration(Frozen):
+    """One generation with its counters and its maturity."""
+
+    kind: Literal["show_generation"] = "show_generation"
+    generation: GenerationNumber | None = Field(default=None, description="Absent: the current one")
+
+
+class PublishResult(Frozen):
+    """Evidence of a generation. Telling the same again changes nothing."""
+
+    kind: Literal["publish_result"] = "publish_result"
+    tag: Tag = Field(description="Tag of the experiment")
+    peer: PeerId | None = Field(default=None, description="Absent: the peer of the tag's job")
+    mature: bool = Field(default=False, description="Whether it is close-grade")
+    generation: GenerationNumber | None = Field(default=None, description="Absent: the current one")
+    source: Literal["peer", "store"] = Field(default="peer", description="Where it is known from")
+
+
+class ListResults(Frozen):
+    """Published evidence of a generation."""
+
+    kind: Literal["list_results"] = "list_results"
+    generation: GenerationNumber | None = Field(default=None, description="Absent: the current one")
+
+
 Request = Annotated[
     Ping
     | SubmitJob
@@ -198,7 +264,13 @@ Request = Annotated[
     | RetryJob
     | StopRun
     | HoldAdmission
-    | ReportProgress,
+    | ReportProgress
+    | OpenGeneration
+    | AssessGeneration
+    | FreezeGeneration
+    | ShowGeneration
+    | PublishResult
+    | ListResults,
     Field(discriminator="kind"),
 ]
 

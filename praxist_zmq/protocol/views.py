@@ -74,6 +74,54 @@ class ResourceActivity(Frozen):
     observed_at: str | None = Field(description="RFC 3339, UTC")
 
 
+class MaturityView(Frozen):
+    """The evidence controller of a generation. Source: seed 000 "Mature Evidence"."""
+
+    counted_in: Literal["results", "peers"] = Field(
+        description="Unique results, or distinct peers where a hard quorum is set"
+    )
+    target: int = Field(description="Q; 0 switches the controller off")
+    completed: int = Field(description="M, already published")
+    debt: int = Field(description="D = max(0, Q - M)")
+    target_inflight: int = Field(description="min(cohort, ceil(redundancy x D))")
+    inflight_jobs: int = Field(description="Queued and running mature identities that count")
+    priority_leases: int = Field(description="Live leases of mature priority")
+    needed_inflight: int = Field(description="What is still to be offered")
+
+
+class GenerationView(Frozen):
+    """One generation."""
+
+    generation: int = Field(description="Its number")
+    state: Literal["open", "assessment", "frozen", "closed"] = Field(
+        description="frozen: what runs goes on; closed: nothing of it runs"
+    )
+    reason: str | None = Field(description="Why it is not open")
+    opened_at: str = Field(description="RFC 3339, UTC")
+    deadline: str | None = Field(description="RFC 3339, UTC; null is never")
+    cohort_size: int | None = Field(description="Its peers; null is unknown")
+    mature_quorum: int | None = Field(description="Hard quorum of distinct mature peers")
+    publish_completed: bool = Field(description="Mature work that completes counts as published")
+    jobs: dict[str, int] = Field(description="Its jobs by state")
+    attempts: int = Field(description="Allocations since it was opened")
+    results: int = Field(description="Published results")
+    maturity: MaturityView = Field(description="The evidence controller")
+    advice: dict[str, Literal["direct_mature", "explore"]] = Field(
+        description="First wave, by peer; empty where no peers were named or no target is set"
+    )
+
+
+class ResultView(Frozen):
+    """One piece of published evidence."""
+
+    generation: int = Field(description="Generation")
+    tag: str = Field(description="Tag")
+    peer: str | None = Field(description="Whose")
+    mature: bool = Field(description="Whether it is close-grade")
+    source: str = Field(description="peer, completion, store")
+    published_at: str = Field(description="RFC 3339, UTC")
+
+
 class DeviceVerdict(Frozen):
     """One device against what one job needs; memory in MiB, utilisation in percent points."""
 

@@ -7,7 +7,6 @@ sends what comes out once it is on disk (`service.step`). Source: design 3.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -26,29 +25,25 @@ from ..core.commands import (
 )
 from ..core.decision import Send, Stamp, Undecodable
 from ..core.invariants import check_state
-from ..core.queries import status
-from ..core.timestamps import timestamp
-from ..core.turn import Turn
 from ..errors import PraxistError
 from ..host.clock import SystemClock, pause_ms
 from ..host.identity import boot_id, identity_of, own_pid, own_user
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
-from ..ledger.files import remove_leftovers, write_atomically
+from ..ledger.files import remove_leftovers
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..protocol import codec
-from ..protocol.envelope import PROTOCOL_VERSION
-from ..protocol.orders import SampleNow
+from ..protocol.orders import SampleNow, WriteClosingSignal
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen
-from ..transport.context import endpoint_of
 from ..transport.correlation import peek_request_id
 from ..transport.link import LinkMessage, LinkServer
 from ..transport.poller import Item, Poller
 from ..transport.publication import Subscriber
 from ..transport.request import AsyncRequester
+from .broker_files import BrokerFiles
 from .broker_store import credentials_key, fold, restore
 from .child_config import (
     ChildConfig,
@@ -64,8 +59,6 @@ from .step import Step
 from .young_objects import keep_rest, watch_young
 
 STDIN = 0
-STATUS_BUSY_MS = 1_000
-STATUS_IDLE_MS = 5_000
 MAINTENANCE_MS = 1_000
 LOCK_PATIENCE_MS = 10_000
 LEAVE_PATIENCE_MS = 500
@@ -93,8 +86,7 @@ class BrokerShell:
         self._lost_launchers: list[bytes] = []
         self._measured: tuple[bool, int] | None = None
         self._gateway: bytes | None = None
-        self._status_at_ms = 0
-        self._status_sequence = -1
+        self.files = BrokerFiles(config, broker)
         self._maintained_at_ms = 0
         self.step = Step(broker, ledger, self._send, self._refuse)
 
@@ -110,14 +102,12 @@ class BrokerShell:
         """
         stamp = self.stamp()
         self.step.turn(self._commands(ready, stamp), stamp)
-        self._write_status(stamp)
+        self.files.write_status(stamp)
 
     def timeout_ms(self) -> int:
         """How long nothing needs to be done."""
         wake = self._broker.wake_at_ms()
-        due = self._status_at_ms + STATUS_BUSY_MS
-        if self._status_sequence == self._broker.state.last_sequence:
-            due = self._status_at_ms + STATUS_IDLE_MS
+        due = self.files.status_due_ms()
         held = self.step.due_ms()
         due = min([due, *(at for at in (wake, held) if at is not None)])
         if self._lost_launchers:
@@ -134,6 +124,7 @@ class BrokerShell:
         if self.samples in ready:
             for _, body in self.samples.drain():
                 commands += self._decoded(HostSampled, body)
+            commands += self.files.closing_signals()
         if self.link in ready:
             for message in self.link.drain():
                 commands += self._from_link(message)
@@ -244,6 +235,8 @@ class BrokerShell:
                 publications += (b"events", codec.encode(send.message))
             elif isinstance(send.message, SampleNow):
                 self._sampler.ask()
+            elif isinstance(send.message, WriteClosingSignal):
+                self.files.write_closing_signal(send.message)
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
                 self._lost_launchers.append(address)
@@ -255,52 +248,6 @@ class BrokerShell:
             return None
         refusal = Refusal(code="internal", detail="the request could not be decided; see the log")
         return Send("client", refusal, command.address, command.request_id)
-
-    # -- files ----------------------------------------------------------------------------
-
-    def write_endpoint(self) -> None:
-        """Tell clients where the door is. Raises `no_space`, `path_unusable`."""
-        config = self._config
-        document = {
-            "format_version": "1.0",
-            "endpoint": endpoint_of(config.front),
-            "events_endpoint": endpoint_of(config.events),
-            "protocol_version": PROTOCOL_VERSION,
-            "epoch": self._broker.state.epoch,
-            "run_id": config.run_id,
-            "run_dir": config.run_dir,
-            "server_key": None,
-            "supervisor": config.supervisor.model_dump(),
-            "started_at": timestamp(self._clock.wall_ms()),
-        }
-        body = json.dumps(document, indent=1).encode() + b"\n"
-        write_atomically(config.run.endpoint, body, 0o644)
-
-    def remove_endpoint(self) -> None:
-        """Orderly end: nobody is to look for us."""
-        self._config.run.endpoint.unlink(missing_ok=True)
-
-    def _write_status(self, stamp: Stamp, *, last: bool = False) -> None:
-        """The derived view. A failure to write it is told and stops nothing."""
-        sequence = self._broker.state.last_sequence
-        changed = sequence != self._status_sequence
-        wait = STATUS_BUSY_MS if changed else STATUS_IDLE_MS
-        if not last and stamp.mono_ms - self._status_at_ms < wait:
-            return
-        self._status_at_ms, self._status_sequence = stamp.mono_ms, sequence
-        view = status(Turn(self._broker.state, self._broker.soft, stamp))
-        try:
-            body = codec.encode(view) + b"\n"
-            write_atomically(self._config.run.status, body, 0o644, durable=False)
-            self._broker.soft.warnings.pop("status.json", None)
-        except (OSError, PraxistError) as error:
-            self._broker.soft.warnings["status.json"] = f"status.json is old: {error}"
-
-    def fence(self) -> None:
-        """Once a stop is on disk: the file that keeps anything from starting here."""
-        if self._broker.soft.stopping and not self._config.run.shutdown_fence.exists():
-            body = timestamp(self._clock.wall_ms()).encode() + b"\n"
-            write_atomically(self._config.run.shutdown_fence, body, 0o644)
 
     def _leave_registry(self) -> None:
         """Tell the registry that we end, and give it a moment to say that it has heard.
@@ -324,8 +271,8 @@ class BrokerShell:
     def close(self) -> None:
         """Last words, then the sockets."""
         self.step.flush()
-        self._write_status(self.stamp(), last=True)
-        self.remove_endpoint()
+        self.files.write_status(self.stamp(), last=True)
+        self.files.remove_endpoint()
         self._leave_registry()
         self.registry.close()
         self.samples.close()
@@ -369,7 +316,7 @@ def serve(config: ChildConfig) -> int:
         deadline_at_ms=config.deadline_at_ms,
     )
     shell.step.finish(decision.events, decision.outbox)
-    shell.write_endpoint()
+    shell.files.write_endpoint()
     poller = Poller()
     for item in (shell.link, shell.samples, shell.registry, signals, STDIN):
         poller.register(item)
@@ -384,7 +331,7 @@ def serve(config: ChildConfig) -> int:
         is_default_contract=with_cap(policy, None) == SchedulerPolicy(),
         unsatisfiable=unsatisfiable,
     )
-    shell.fence()
+    shell.files.fence()
     watch_young()
     while not broker.stopped:
         ready = poller.wait(shell.timeout_ms())
@@ -394,7 +341,7 @@ def serve(config: ChildConfig) -> int:
             break
         compaction.ended(set(ready))
         shell.turn(ready)
-        shell.fence()
+        shell.files.fence()
         compaction.consider()
     shell.close()
     ledger.close()

@@ -1,0 +1,59 @@
+"""Whether a generation takes such work now: by its phase, and by the time that it has left.
+
+Before assessment a declared run time must fit before the deadline; an unknown one passes. In
+assessment only mature work may start, and only if it is likely enough to end in time. Source: seed
+000 "Mature Evidence", "Timing And Close"; the reference of the original system, 3 "Time" and 7.
+"""
+
+from __future__ import annotations
+
+from .soft import SoftState
+from .state import BrokerState, Generation
+from .turn import Refused
+
+
+def time_left_ms(found: Generation, soft: SoftState) -> float | None:
+    """Until its deadline; None when it has none. A step of the wall clock does not move it."""
+    if found.deadline_at_ms is None:
+        return None
+    due = soft.deadlines_ms.get(found.number)
+    if due is None:
+        due = soft.now_ms + (found.deadline_at_ms - soft.now_at_ms)
+        soft.deadlines_ms[found.number] = due
+    return due - soft.now_ms
+
+
+def generation_refusal(
+    number: int, profile: str, work_class: str, eta_ms: int | None, state: BrokerState,
+    soft: SoftState,
+) -> Refused | None:  # fmt: skip
+    """Why a generation does not take such work now; None when it does."""
+    found = state.generations.get(number)
+    if found is None:
+        return None
+    if found.phase in ("frozen", "closed"):
+        return Refused("generation_closing", f"generation {number}: {found.reason}")
+    if found.phase == "assessment" and work_class != "mature":
+        return Refused("generation_assessment", f"generation {number}: {found.reason}")
+    left_ms = time_left_ms(found, soft)
+    if left_ms is None:
+        return None
+    policy = state.policy
+    if found.phase == "assessment":
+        time = state.calibration.run_time(profile, eta_ms)
+        chance = 0.0 if time is None else time.within(left_ms)
+        least = policy.mature_assessment_min_completion_probability
+        if chance >= least:
+            return None
+        told = "its run time is not declared" if time is None else f"chance {chance:.2f}"
+        return Refused(
+            "insufficient_generation_time",
+            f"generation {number} ends in {left_ms / 1000:.0f} s: {told}, at least {least:g} is "
+            "needed",
+        )
+    if eta_ms is None or not policy.deadline_admission or eta_ms <= left_ms:
+        return None
+    return Refused(
+        "insufficient_generation_time",
+        f"generation {number} ends in {left_ms / 1000:.0f} s; it declares {eta_ms / 1000:g} s",
+    )

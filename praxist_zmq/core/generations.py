@@ -1,0 +1,271 @@
+"""The life of a generation: opened, assessed, frozen, closed; and which of its work may start.
+
+Assessment is not a close: ordinary work ends, mature work that can still end in time goes on. A
+close freezes first; what is queued is rejected on disk before anybody is told, what runs goes on to
+publish, and CLOSING_SIGNAL is written only when the freeze is on disk. After a freeze nothing of
+the generation starts, whatever timer was due. Source: seed 000 "Timing And Close" and "Mature
+Evidence"; the reference of the original system, 3 "Time", 7, 8.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..protocol import events as ev
+from ..protocol import requests as req
+from ..protocol.orders import WriteClosingSignal
+from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
+from ..protocol.views import GenerationView, ResultView
+from .generation_gate import time_left_ms
+from .maturity import advice, maturity
+from .soft import SoftState
+from .state import BrokerState, Generation, Job, Published
+from .timestamps import rfc3339, timestamp
+from .turn import Refused, Turn
+from .withdraw import reject
+
+QUORUM_MET = "the mature quorum is met"
+DEADLINE = "the generation has reached its deadline"
+ALL_FROZEN = "every generation was frozen"
+
+
+# -- requests -------------------------------------------------------------------------------
+
+
+def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
+    """Take work for a generation. Opening it again is how a frozen one is run again."""
+    state = turn.state
+    deadline = None
+    if request.deadline_seconds is not None:
+        deadline = turn.stamp.at_ms + round(request.deadline_seconds * 1000)
+    turn.record(
+        ev.GenerationOpened(
+            at_ms=turn.stamp.at_ms,
+            generation=request.generation,
+            cohort_size=request.cohort_size or (len(request.peers) or None),
+            deadline_at_ms=deadline,
+            mature_quorum=request.mature_quorum,
+            peers=request.peers,
+            publish_completed=request.publish_completed,
+            rerun=request.rerun,
+        )
+    )
+    turn.soft.deadlines_ms.pop(request.generation, None)
+    turn.send("files", WriteClosingSignal(generation=request.generation, present=False))
+    if state.closed_reason == ALL_FROZEN:
+        turn.record(ev.AdmissionOpened(at_ms=turn.stamp.at_ms, reason="a generation was opened"))
+    return _reply(turn, state.generations[request.generation])
+
+
+def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
+    """Take only mature work. Of a frozen generation it changes nothing."""
+    found = named(turn.state, request.generation)
+    rejected: list[str] = []
+    if found.phase == "open":
+        turn.record(
+            ev.GenerationAssessed(
+                at_ms=turn.stamp.at_ms, generation=found.number, reason=request.reason
+            )
+        )
+        rejected = _reject_queue(turn, found, "generation_assessment", only_ordinary=True)
+    return _reply(turn, found, rejected)
+
+
+def freeze(turn: Turn, request: req.FreezeGeneration) -> GenerationReply:
+    """Start nothing more of one generation, or of all and of the run."""
+    state = turn.state
+    if request.generation is not None:
+        found = named(state, request.generation)
+        return _reply(turn, found, freeze_one(turn, found, request.reason, request.signal))
+    rejected = []
+    if state.closed_reason is None:
+        turn.record(ev.AdmissionClosed(at_ms=turn.stamp.at_ms, reason=ALL_FROZEN))
+    for found in list(state.generations.values()):
+        rejected += freeze_one(turn, found, request.reason, request.signal)
+    return _reply(turn, named(state, None), rejected)
+
+
+def freeze_one(turn: Turn, found: Generation, reason: str, signal: bool) -> list[str]:
+    """The freeze itself; the rejected jobs. Again, it only adds the signal."""
+    if found.phase not in ("frozen", "closed") or (signal and not found.signal):
+        turn.record(
+            ev.GenerationFrozen(
+                at_ms=turn.stamp.at_ms,
+                generation=found.number,
+                reason=reason[:1000] or "frozen",
+                signal=signal,
+            )
+        )
+    rejected = _reject_queue(turn, found, "generation_closing", only_ordinary=False)
+    if found.signal:
+        turn.send("files", WriteClosingSignal(generation=found.number, present=True))
+    return rejected
+
+
+def show(turn: Turn, request: req.ShowGeneration) -> GenerationReply:
+    """One generation."""
+    return _reply(turn, named(turn.state, request.generation))
+
+
+def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
+    """Evidence is known. The same again changes nothing; mature is never taken back."""
+    found = named(turn.state, request.generation)
+    known = found.results.get(request.tag)
+    if known is None or (request.mature and not known.mature):
+        job = turn.state.jobs.get(turn.state.tags.get(request.tag, ""))
+        peer = request.peer or (job.peer if job is not None else None)
+        turn.record(
+            ev.ResultPublished(
+                at_ms=turn.stamp.at_ms,
+                generation=found.number,
+                tag=request.tag,
+                peer=peer,
+                mature=request.mature,
+                source=request.source,
+            )
+        )
+    result = found.results[request.tag]
+    return ResultNoted(new=known is None, result=_result(found.number, result))
+
+
+def results(turn: Turn, request: req.ListResults) -> ResultsReply:
+    """The evidence of a generation."""
+    found = named(turn.state, request.generation)
+    return ResultsReply(
+        results=tuple(_result(found.number, one) for one in found.results.values()),
+        maturity=maturity(found, turn.state, turn.soft.mature_leases(found.number)),
+    )
+
+
+# -- what follows by itself -------------------------------------------------------------------
+
+
+def advance(turn: Turn) -> None:
+    """Once a turn: deadlines, quorums that are met, generations that have drained."""
+    state = turn.state
+    for found in list(state.generations.values()):
+        if found.phase in ("open", "assessment") and _past_deadline(turn, found):
+            freeze_one(turn, found, DEADLINE, signal=True)
+        elif found.phase == "assessment" and _quorum_met(turn, found):
+            freeze_one(turn, found, QUORUM_MET, signal=True)
+        if found.phase == "frozen" and not found.counts["running"] and not found.counts["queued"]:
+            turn.record(ev.GenerationClosed(at_ms=turn.stamp.at_ms, generation=found.number))
+
+
+def resume(turn: Turn) -> None:
+    """After a restart: the signal of a close that may not have been written is written again."""
+    for found in turn.state.generations.values():
+        if found.signal:
+            turn.send("files", WriteClosingSignal(generation=found.number, present=True))
+
+
+def completed(turn: Turn, job: Job) -> None:
+    """Mature work ended well: evidence, where its generation says so."""
+    found = turn.state.generations[job.generation]
+    if found.publish_completed and job.work_class == "mature" and job.tag not in found.results:
+        turn.record(
+            ev.ResultPublished(
+                at_ms=turn.stamp.at_ms,
+                generation=found.number,
+                tag=job.tag,
+                peer=job.peer,
+                mature=True,
+                source="completion",
+            )
+        )
+
+
+def signal_seen(turn: Turn, generation: int, name: str) -> None:
+    """A close or stop file of the generation is there, whoever wrote it: that freezes it."""
+    found = turn.state.generations.get(generation)
+    if found is not None and found.phase in ("open", "assessment"):
+        freeze_one(turn, found, f"{name} is there", signal=False)
+
+
+def deadline_due_ms(state: BrokerState, soft: SoftState) -> int | None:
+    """When the next deadline is due."""
+    due = [
+        soft.deadlines_ms[found.number]
+        for found in state.generations.values()
+        if found.phase in ("open", "assessment") and found.number in soft.deadlines_ms
+    ]
+    return None if not due else math.ceil(min(due))
+
+
+def _past_deadline(turn: Turn, found: Generation) -> bool:
+    left_ms = time_left_ms(found, turn.soft)
+    return left_ms is not None and left_ms <= 0
+
+
+def _quorum_met(turn: Turn, found: Generation) -> bool:
+    figures = maturity(found, turn.state, ())
+    return figures.target > 0 and figures.debt == 0
+
+
+def named(state: BrokerState, number: int | None) -> Generation:
+    """A generation by its number, or the current one. Raises Refused `generation_unknown`."""
+    found = state.generations.get(state.generation if number is None else number)
+    if found is None:
+        raise Refused("generation_unknown", f"generation {number} was never opened")
+    return found
+
+
+def _reject_queue(turn: Turn, found: Generation, code: str, *, only_ordinary: bool) -> list[str]:
+    """Reject what waits, durably, before anybody is told."""
+    rejected = []
+    detail = f"generation {found.number}: {found.reason}"
+    for job in list(turn.state.jobs.values()) if found.counts["queued"] else ():
+        if job.generation != found.number or job.state != "queued":
+            continue
+        if only_ordinary and job.work_class == "mature":
+            continue
+        reject(turn, job, code, detail, frees_identity=False)
+        rejected.append(job.job)
+    return rejected
+
+
+# -- views ------------------------------------------------------------------------------------
+
+
+def _reply(turn: Turn, found: Generation, rejected: list[str] | None = None) -> GenerationReply:
+    draining = tuple(
+        attempt.job
+        for attempt in turn.state.attempts.values()
+        if turn.state.jobs[attempt.job].generation == found.number
+    )
+    return GenerationReply(
+        generation=view(found, turn.state, turn.soft),
+        rejected=tuple(rejected or ()),
+        draining=draining if found.phase in ("frozen", "closed") else (),
+    )
+
+
+def view(found: Generation, state: BrokerState, soft: SoftState) -> GenerationView:
+    """A generation as readers see it."""
+    figures = maturity(found, state, soft.mature_leases(found.number))
+    return GenerationView(
+        generation=found.number,
+        state=found.phase,  # type: ignore[arg-type]
+        reason=found.reason,
+        opened_at=timestamp(found.opened_at_ms),
+        deadline=rfc3339(found.deadline_at_ms),
+        cohort_size=found.cohort_size,
+        mature_quorum=found.mature_quorum,
+        publish_completed=found.publish_completed,
+        jobs=dict(found.counts),
+        attempts=found.attempts,
+        results=len(found.results),
+        maturity=figures,
+        advice=advice(found, figures.target),
+    )
+
+
+def _result(number: int, one: Published) -> ResultView:
+    return ResultView(
+        generation=number,
+        tag=one.tag,
+        peer=one.peer,
+        mature=one.mature,
+        source=one.source,
+        published_at=timestamp(one.at_ms),
+    )

@@ -1,0 +1,43 @@
+"""Take back what was only planned: a placement that nobody needs, a job that will not run."""
+
+from __future__ import annotations
+
+from ..protocol import events as ev
+from ..protocol.ids import attempt_id
+from .soft import Plan
+from .state import Job
+from .turn import Turn
+
+
+def drop_plan(turn: Turn, attempt: str, put_back: bool) -> Plan | None:
+    """A plan is over. Put its job back in its place, if asked and if it still waits."""
+    soft = turn.soft
+    found = soft.plans.pop(attempt, None)
+    if found is None:
+        return None
+    soft.fleet.drop_plan(attempt, found.envelope)
+    job = turn.state.jobs.get(found.job)
+    if put_back and job is not None and job.state == "queued":
+        soft.begun_ms.pop(attempt, None)
+        soft.queue.put(job)
+        soft.queue.unpark(job.peer)
+    return found
+
+
+def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool) -> None:
+    """A queued job will not run; durable before anybody is told."""
+    turn.soft.queue.remove(job.job)
+    turn.soft.held_back.pop(job.job, None)
+    turn.soft.lacking_credentials.pop(job.job, None)
+    turn.soft.vault.pop(job.job, None)
+    # The registry may be about to commit its plan; the answer is then released at once.
+    drop_plan(turn, attempt_id(job.job, job.attempt_counter + 1), put_back=False)
+    turn.record(
+        ev.JobRejected(
+            at_ms=turn.stamp.at_ms,
+            job=job.job,
+            code=code,
+            detail=detail[:1000],
+            frees_identity=frees_identity,
+        )
+    )

@@ -1,0 +1,155 @@
+"""The files that the broker writes for others: where its door is, what it knows, what is fenced.
+
+All are derived from the ledger and written after it; none is read back as a fact, except that a
+close or stop file of a generation, whoever wrote it, freezes that generation.
+Source: interface "Files and environment"; seed 000 "Timing And Close".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..core.broker import Broker
+from ..core.commands import SignalSeen
+from ..core.decision import Stamp
+from ..core.queries import status
+from ..core.timestamps import timestamp
+from ..core.turn import Turn
+from ..errors import PraxistError
+from ..host.clock import SystemClock
+from ..ledger.files import write_atomically
+from ..protocol import codec
+from ..protocol.envelope import PROTOCOL_VERSION
+from ..protocol.orders import WriteClosingSignal
+from ..transport.context import endpoint_of
+from .child_config import ChildConfig
+
+STATUS_BUSY_MS = 1_000
+STATUS_IDLE_MS = 5_000
+CLOSING_SIGNAL = "CLOSING_SIGNAL"
+SIGNALS = (CLOSING_SIGNAL, "STOP_SIGNAL", "STOP_SIGNAL_POSTGEN")
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class BrokerFiles:
+    """One run's files of the broker's."""
+
+    def __init__(self, config: ChildConfig, broker: Broker) -> None:
+        self._config = config
+        self._broker = broker
+        self._clock = SystemClock()
+        self._log = logging.getLogger(__name__)
+        self._status_at_ms = 0
+        self._status_sequence = -1
+
+    # -- the door and the view --------------------------------------------------------------
+
+    def write_endpoint(self) -> None:
+        """Tell clients where the door is. Raises `no_space`, `path_unusable`."""
+        config = self._config
+        document = {
+            "format_version": "1.0",
+            "endpoint": endpoint_of(config.front),
+            "events_endpoint": endpoint_of(config.events),
+            "protocol_version": PROTOCOL_VERSION,
+            "epoch": self._broker.state.epoch,
+            "run_id": config.run_id,
+            "run_dir": config.run_dir,
+            "server_key": None,
+            "supervisor": config.supervisor.model_dump(),
+            "started_at": timestamp(self._clock.wall_ms()),
+        }
+        body = json.dumps(document, indent=1).encode() + b"\n"
+        write_atomically(config.run.endpoint, body, 0o644)
+
+    def remove_endpoint(self) -> None:
+        """Orderly end: nobody is to look for us."""
+        self._config.run.endpoint.unlink(missing_ok=True)
+
+    def status_due_ms(self) -> int:
+        """When the derived view is to be written again, CLOCK_BOOTTIME milliseconds."""
+        changed = self._status_sequence != self._broker.state.last_sequence
+        return self._status_at_ms + (STATUS_BUSY_MS if changed else STATUS_IDLE_MS)
+
+    def write_status(self, stamp: Stamp, *, last: bool = False) -> None:
+        """The derived view, when it is due. A failure to write it is told and stops nothing."""
+        if not last and stamp.mono_ms < self.status_due_ms():
+            return
+        self._status_at_ms = stamp.mono_ms
+        self._status_sequence = self._broker.state.last_sequence
+        view = status(Turn(self._broker.state, self._broker.soft, stamp))
+        try:
+            body = codec.encode(view) + b"\n"
+            write_atomically(self._config.run.status, body, 0o644, durable=False)
+            self._broker.soft.warnings.pop("status.json", None)
+        except (OSError, PraxistError) as error:
+            self._broker.soft.warnings["status.json"] = f"status.json is old: {error}"
+
+    # -- fences -------------------------------------------------------------------------------
+
+    def fence(self) -> None:
+        """Once a stop is on disk: the file that keeps anything from starting here."""
+        if self._broker.soft.stopping and not self._config.run.shutdown_fence.exists():
+            body = timestamp(self._clock.wall_ms()).encode() + b"\n"
+            write_atomically(self._config.run.shutdown_fence, body, 0o644)
+
+    def write_closing_signal(self, order: WriteClosingSignal) -> None:
+        """Write or remove `gen_<N>/CLOSING_SIGNAL`; only after the freeze is on disk. A failure is
+        told as a warning: the freeze holds without the file."""
+        name = f"gen_{order.generation}"
+        warnings = self._broker.soft.warnings
+        try:
+            directory = self._directory(name, make=order.present)
+            if directory is None:
+                return
+            try:
+                if order.present:
+                    # By the descriptor: what a name stands for may have changed since.
+                    path = Path(f"/proc/self/fd/{directory}") / CLOSING_SIGNAL
+                    write_atomically(path, timestamp(self._clock.wall_ms()).encode() + b"\n", 0o644)
+                else:
+                    for signal in SIGNALS:
+                        _remove(directory, signal)
+            finally:
+                os.close(directory)
+            warnings.pop(name, None)
+        except (OSError, PraxistError) as error:
+            self._log.error("%s of %s: %s", CLOSING_SIGNAL, name, error)
+            warnings[name] = f"{name}/{CLOSING_SIGNAL} cannot be written: {error}"
+
+    def closing_signals(self) -> Iterator[SignalSeen]:
+        """Close and stop files of generations that take work."""
+        for generation in list(self._broker.state.generations.values()):
+            if generation.phase not in ("open", "assessment"):
+                continue
+            directory = self._config.run.run_dir / f"gen_{generation.number}"
+            for name in SIGNALS:
+                if os.path.lexists(directory / name):
+                    yield SignalSeen(generation.number, name)
+
+    def _directory(self, name: str, *, make: bool) -> int | None:
+        """A descriptor of `gen_<N>`, never through a link; None when it is not there."""
+        top = os.open(self._config.run.run_dir, _OPEN_DIRECTORY)
+        try:
+            if make:
+                try:
+                    os.mkdir(name, 0o755, dir_fd=top)
+                except FileExistsError:
+                    self._log.debug("%s is there already", name)
+            try:
+                return os.open(name, _OPEN_DIRECTORY, dir_fd=top)
+            except FileNotFoundError:
+                return None
+        finally:
+            os.close(top)
+
+
+def _remove(directory: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        return
