@@ -86,6 +86,14 @@ _WORDS: dict[type, Callable[[Any], str]] = {
         f"{'mature ' if e.mature else ''}result of {e.tag} published"
         f"{f' by {e.peer}' if e.peer else ''} ({e.source})"
     ),
+    ev.LeaseGranted: lambda e: (
+        f"lease {e.lease_id} offered to {e.peer} ({e.priority}, {', '.join(e.profiles)}, "
+        f"{e.window_ms // 1000} s)"
+    ),
+    ev.LeaseEnded: lambda e: (
+        f"lease {e.lease_id} {e.outcome}: {e.reason}{f' by {e.job}' if e.job else ''}"
+    ),
+    ev.LeaseCounted: lambda e: f"lease {e.lease_id} of {e.peer}: {e.what.replace('_', ' ')}",
     ev.LimitChanged: lambda e: f"limit {e.before} -> {e.limit} ({e.reason})",
     ev.BindingObserved: lambda e: (
         f"{e.attempt} binding {e.status}{': ' if e.detail else ''}{e.detail}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from .base import Frozen
-from .ids import AttemptId, DeviceUuid, RequestId, RunId
+from .ids import AttemptId, DeviceUuid, LeaseId, RequestId, RunId
 from .process import ProcessIdentity
 
 RunKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -40,6 +40,19 @@ class AllocationRow(Frozen):
     attempt: AttemptId = Field(description="Attempt of that run")
     envelope: Envelope = Field(description="Devices and demand")
     bound: ProcessIdentity | None = Field(description="The shim, once bound")
+    device_memory_mib: tuple[int | None, ...] = Field(
+        default=(), max_length=1024, description="Size of each device as its run saw it, in order"
+    )
+
+
+class LeaseRow(Frozen):
+    """A short host-wide hold for an offer. Real work takes it back at any time."""
+
+    run_key: RunKey = Field(description="Run")
+    lease_id: LeaseId = Field(description="Lease")
+    envelope: Envelope = Field(
+        description="The largest shape it offers; no devices where it offers none"
+    )
     device_memory_mib: tuple[int | None, ...] = Field(
         default=(), max_length=1024, description="Size of each device as its run saw it, in order"
     )
@@ -90,6 +103,7 @@ class HostView(Frozen):
         default=0, ge=0, description="Allocations the host takes: the largest limit of a run"
     )
     wants: tuple[RunWant, ...] = Field(default=(), description="Who waits for others to leave")
+    leases: tuple[LeaseRow, ...] = Field(default=(), description="Speculative holds, oldest first")
 
 
 class RegisterRun(Frozen):
@@ -118,6 +132,9 @@ class Reserve(Frozen):
     envelope: Envelope = Field(description="What it would hold")
     facts: tuple[DeviceFacts, ...] = Field(
         default=(), max_length=1024, description="Of its devices, in order; empty on a claim again"
+    )
+    lease_id: LeaseId | None = Field(
+        default=None, description="The lease whose job it is: its hold is replaced in one step"
     )
 
 
@@ -161,6 +178,29 @@ class RaiseLimit(Frozen):
     interval_ms: int = Field(ge=1, description="The run's adjustment interval")
 
 
+class ClaimLease(Frozen):
+    """Hold room for an offer, where no real work and no other offer has it."""
+
+    kind: Literal["claim_lease"] = "claim_lease"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    lease_id: LeaseId = Field(description="Lease")
+    envelope: Envelope = Field(description="The largest shape it offers")
+    facts: tuple[DeviceFacts, ...] = Field(
+        default=(), max_length=1024, description="Of its devices, in order"
+    )
+    window_ms: int = Field(ge=1, le=4_000_000, description="It ends by itself after this")
+
+
+class ReleaseLease(Frozen):
+    """The offer is over. Of one that is not held: granted all the same."""
+
+    kind: Literal["release_lease"] = "release_lease"
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    lease_id: LeaseId = Field(description="Lease")
+
+
 class ViewHost(Frozen):
     """Read everything."""
 
@@ -168,7 +208,16 @@ class ViewHost(Frozen):
 
 
 ClaimRequest = Annotated[
-    RegisterRun | DeregisterRun | Reserve | Bind | Release | ReportLoad | RaiseLimit | ViewHost,
+    RegisterRun
+    | DeregisterRun
+    | Reserve
+    | Bind
+    | Release
+    | ReportLoad
+    | RaiseLimit
+    | ClaimLease
+    | ReleaseLease
+    | ViewHost,
     Field(discriminator="kind"),
 ]
 

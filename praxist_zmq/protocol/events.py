@@ -11,8 +11,20 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import Frozen
-from .ids import AttemptId, DeviceUuid, Digest, Identity, JobId, LongJobId, PeerId, RequestId, RunId
-from .policy import SchedulerPolicy, WorkClass
+from .ids import (
+    AttemptId,
+    DeviceUuid,
+    Digest,
+    Identity,
+    JobId,
+    LeaseId,
+    LongJobId,
+    PeerId,
+    ProfileName,
+    RequestId,
+    RunId,
+)
+from .policy import Priority, SchedulerPolicy, WorkClass
 from .process import ProcessIdentity
 from .text import OsText
 
@@ -284,6 +296,42 @@ class ResultPublished(_Event):
     )
 
 
+class LeaseGranted(_Event):
+    """An idle peer is offered room for one experiment that it has planned already."""
+
+    kind: Literal["lease_granted"] = "lease_granted"
+    lease_id: LeaseId = Field(description="Lease")
+    peer: PeerId = Field(description="Whom it is for")
+    generation: int = Field(ge=0, description="Generation")
+    priority: Priority = Field(description="What is asked for")
+    profiles: tuple[ProfileName, ...] = Field(
+        min_length=1, max_length=1024, description="Profiles that could start now"
+    )
+    window_ms: int = Field(ge=1, description="How long the peer may answer")
+    expires_at_ms: int = Field(ge=0, description="Wall clock, for people and for a restart")
+
+
+class LeaseEnded(_Event):
+    """An offer is over. Consumption is recorded in one batch with the job that it brought."""
+
+    kind: Literal["lease_ended"] = "lease_ended"
+    lease_id: LeaseId = Field(description="Lease")
+    outcome: Literal["consumed", "declined", "expired", "revoked"] = Field(description="How")
+    reason: str = Field(max_length=200, description="Reason of the reference, e.g. peer_release")
+    job: JobId | None = Field(default=None, description="Job that consumed it")
+
+
+class LeaseCounted(_Event):
+    """A submission carried a locator that is worth nothing any more; it was taken all the same."""
+
+    kind: Literal["lease_counted"] = "lease_counted"
+    lease_id: str = Field(max_length=128, description="As sent")
+    peer: PeerId = Field(description="Who sent it")
+    what: Literal["stale_submission", "reuse_ignored"] = Field(
+        description="stale: expired, unknown or another's; reuse: it was consumed before"
+    )
+
+
 class LimitChanged(_Event):
     """The limit of attempts at once moved by one, with the host's pressure."""
 
@@ -340,6 +388,9 @@ Event = Annotated[
     | GenerationFrozen
     | GenerationClosed
     | ResultPublished
+    | LeaseGranted
+    | LeaseEnded
+    | LeaseCounted
     | LimitChanged
     | BindingObserved
     | AdmissionClosed

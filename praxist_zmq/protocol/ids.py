@@ -17,6 +17,8 @@ Identity = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{8,80}$")]
 DeviceUuid = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/-]{1,96}$")]
+LeaseId = Annotated[str, StringConstraints(pattern=r"^supply-[0-9]{1,12}-[0-9a-f]{16}$")]
+"""`supply-12-` and 16 hex digits that nobody can guess: a number alone would be taken by others."""
 RunId = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 PeerId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}$")]
 Tag = Annotated[

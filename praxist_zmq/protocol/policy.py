@@ -16,6 +16,8 @@ from .ids import ProfileName
 
 PressureDomain = Literal["cpu", "memory", "io", "gpu"]
 WorkClass = Literal["scout", "ordinary", "mature"]
+Priority = Literal["mature", "frontier_followup"]
+"""What a lease asks for."""
 
 
 class Profile(Frozen):

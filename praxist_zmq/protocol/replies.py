@@ -16,11 +16,13 @@ from .views import (
     GenerationView,
     HostLoad,
     JobView,
+    LeaseView,
     MaturityView,
     ProcessView,
     Progress,
     ResultView,
     StartEstimate,
+    SupplyStats,
     WouldStart,
 )
 
@@ -252,6 +254,34 @@ class ResultsReply(Frozen):
     maturity: MaturityView = Field(description="The evidence controller")
 
 
+class LeaseReply(Frozen):
+    """A peer's live lease at one sequence of lease facts; also the body of `lease/<peer>`."""
+
+    kind: Literal["lease"] = "lease"
+    peer: str = Field(description="Peer")
+    lease: LeaseView | None = Field(description="Its live lease; null when it has none")
+    waiting: bool = Field(description="Whether it is registered as idle")
+    epoch: int = Field(description="The broker's epoch")
+    sequence: int = Field(description="Grows with every fact about leases, within the epoch")
+
+
+class LeasesAlive(Frozen):
+    """Body of the topic `leases`: the sequence, so that a lost last message is noticed."""
+
+    kind: Literal["leases_alive"] = "leases_alive"
+    epoch: int = Field(description="The broker's epoch")
+    sequence: int = Field(description="Of the last fact about leases")
+
+
+class LeasesReply(Frozen):
+    """All leases in memory, live ones first."""
+
+    kind: Literal["leases"] = "leases"
+    leases: tuple[LeaseView, ...] = Field(description="Live, then ended ones, newest first")
+    idle: tuple[str, ...] = Field(description="Peers that wait, longest first")
+    stats: SupplyStats = Field(description="Over all restarts")
+
+
 class Done(Frozen):
     """Yes."""
 
@@ -276,7 +306,9 @@ Reply = Annotated[
     | Done
     | GenerationReply
     | ResultNoted
-    | ResultsReply,
+    | ResultsReply
+    | LeaseReply
+    | LeasesReply,
     Field(discriminator="kind"),
 ]
 

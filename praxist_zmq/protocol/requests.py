@@ -248,6 +248,46 @@ class ListResults(Frozen):
     generation: GenerationNumber | None = Field(default=None, description="Absent: the current one")
 
 
+class RegisterIdle(Frozen):
+    """A peer has finished its session and would take a lease. Its registration is kept until it
+    is withdrawn, and survives no restart: clients send it again on a new epoch."""
+
+    kind: Literal["register_idle"] = "register_idle"
+    peer: PeerId = Field(description="Peer")
+    generation: GenerationNumber | None = Field(
+        default=None, description="Absent: that of the peer's name, else the current one"
+    )
+
+
+class UnregisterIdle(Frozen):
+    """The peer takes no lease any more; one that it has is revoked."""
+
+    kind: Literal["unregister_idle"] = "unregister_idle"
+    peer: PeerId = Field(description="Peer")
+
+
+class GetLease(Frozen):
+    """The peer's live lease: the snapshot that its subscription starts from."""
+
+    kind: Literal["get_lease"] = "get_lease"
+    peer: PeerId = Field(description="Peer")
+
+
+class DeclineLease(Frozen):
+    """The peer has nothing planned that fits. It cools down for a while."""
+
+    kind: Literal["decline_lease"] = "decline_lease"
+    peer: PeerId = Field(description="Peer")
+    lease_id: str | None = Field(default=None, max_length=128, description="Absent: its live one")
+    reason: Reason = Field(default="nothing planned", description="Kept and shown")
+
+
+class ListLeases(Frozen):
+    """Live leases, the newest ended ones, waiters and statistics."""
+
+    kind: Literal["list_leases"] = "list_leases"
+
+
 Request = Annotated[
     Ping
     | SubmitJob
@@ -270,7 +310,12 @@ Request = Annotated[
     | FreezeGeneration
     | ShowGeneration
     | PublishResult
-    | ListResults,
+    | ListResults
+    | RegisterIdle
+    | UnregisterIdle
+    | GetLease
+    | DeclineLease
+    | ListLeases,
     Field(discriminator="kind"),
 ]
 

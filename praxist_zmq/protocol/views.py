@@ -8,7 +8,7 @@ from pydantic import Field
 
 from .base import Frozen
 from .job_states import JobState
-from .policy import WorkClass
+from .policy import Priority, WorkClass
 
 BlockerCode = Literal[
     "generation_frozen",
@@ -120,6 +120,49 @@ class ResultView(Frozen):
     mature: bool = Field(description="Whether it is close-grade")
     source: str = Field(description="peer, completion, store")
     published_at: str = Field(description="RFC 3339, UTC")
+
+
+class LeaseView(Frozen):
+    """One supply lease. It names no device and reserves none for an experiment."""
+
+    lease_id: str = Field(description="Locator that the submission carries")
+    peer: str = Field(description="Whom it is for")
+    generation: int = Field(description="Generation")
+    priority: Priority = Field(description="What is asked for")
+    profiles: tuple[str, ...] = Field(description="Profiles that could start when it was granted")
+    state: Literal["out", "consumed", "declined", "expired", "revoked"] = Field(
+        description="out: the peer may answer"
+    )
+    reason: str | None = Field(description="Why it ended")
+    job: str | None = Field(description="Job that consumed it")
+    issued_at: str = Field(description="RFC 3339, UTC")
+    expires_at: str = Field(description="RFC 3339, UTC")
+    left_s: float | None = Field(description="Seconds to answer; null when it ended")
+    release_pending: bool = Field(
+        default=False, description="Ended, and its host claim is still to be given back"
+    )
+
+
+class SupplyCounts(Frozen):
+    """What became of offers, over all restarts of the run."""
+
+    granted: int = Field(default=0, description="Offers made")
+    consumed: int = Field(default=0, description="A job came of them")
+    declined: int = Field(default=0, description="The peer had nothing planned")
+    expired: int = Field(default=0, description="The window went by")
+    revoked: int = Field(default=0, description="Taken back")
+    outstanding: int = Field(default=0, description="Still out")
+    conversion_rate: float | None = Field(
+        default=None, description="consumed / granted; null if none was granted"
+    )
+
+
+class SupplyStats(SupplyCounts):
+    """The same, with what has no priority, and by priority."""
+
+    stale_submission: int = Field(default=0, description="Locators that were worth nothing")
+    reuse_ignored: int = Field(default=0, description="Locators that were consumed before")
+    by_priority: dict[Priority, SupplyCounts] = Field(description="mature, frontier_followup")
 
 
 class DeviceVerdict(Frozen):
