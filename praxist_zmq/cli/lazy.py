@@ -35,6 +35,7 @@ VERBS: dict[str, Verb] = {
         Verb("logs", "logs", "Print a job's log.", "Peers"),
         Verb("retry", "retry", "Try a job that ended badly again, under its identity.", "Peers"),
         Verb("cancel", "cancel", "Withdraw queued jobs; with --yes end running ones.", "Peers"),
+        Verb("protected", "protected", "Keep processes of a peer's own from clean-up.", "Peers"),
         Verb("queue", "queue", "List jobs (also: ps).", "Watching"),
         Verb("show", "show", "Show one job.", "Watching"),
         Verb("status", "status", "Show the state of the run.", "Watching"),

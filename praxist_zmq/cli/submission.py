@@ -158,9 +158,7 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
     """
     from ..client.submission import submit_request
 
-    _check_names(options)
-    if options.cwd is not None and not os.path.isdir(options.cwd):
-        raise PraxistError("bad_directory", f"--cwd {options.cwd} is not a directory")
+    check_options(options)
     return submit_request(
         peer=options.peer,
         tag=options.tag,
@@ -175,18 +173,29 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
     )
 
 
-def _check_names(options: SubmissionOptions) -> None:
-    """Say in words what the broker would say as a pattern (`protocol.ids` is the rule)."""
-    if not options.tag or len(options.tag) > 512 or _CONTROL.search(options.tag):
+def check_options(options: SubmissionOptions) -> None:
+    """Refuse names and a directory that can't be, before anything is asked.
+
+    Says in words what the broker would say as a pattern (`protocol.ids` is the rule). Raises
+    `malformed_request` or `bad_directory`.
+    """
+    check_names(options.peer, options.tag)
+    if options.cwd is not None and not os.path.isdir(options.cwd):
+        raise PraxistError("bad_directory", f"--cwd {options.cwd} is not a directory")
+
+
+def check_names(peer: str, tag: str) -> None:
+    """Refuse what is no peer or no tag. Raises `malformed_request`."""
+    if not tag or len(tag) > 512 or _CONTROL.search(tag):
         raise PraxistError(
             "malformed_request",
             "the tag must have 1 to 512 characters, none of them a control character",
             ["give the experiment another --tag"],
         )
-    if not _PEER.fullmatch(options.peer):
+    if not _PEER.fullmatch(peer):
         raise PraxistError(
             "malformed_request",
-            f"peer {options.peer[:80]!r}: letters, digits and . _ @ : + - only, at most 128",
+            f"peer {peer[:80]!r}: letters, digits and . _ @ : + - only, at most 128",
             ["give another --peer"],
         )
 
