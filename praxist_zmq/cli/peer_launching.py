@@ -57,7 +57,12 @@ class PeerLaunching:
             poll_s=launch.legacy.poll,
             to_stderr=launch.settings.is_json,
         )
-        ended = start_as_peer(self._run, start, self._waits, self._began)
+        try:
+            ended = start_as_peer(self._run, start, self._waits, self._began)
+        except KeyboardInterrupt:  # it passes signals on once something runs
+            raise PraxistError(
+                "interrupted", "nothing was started", ["send the same command again"]
+            ) from None
         code = ended.code if ended.code is not None else 128 + (ended.signal_number or 0)
         if not self._quiet:
             word = "completed" if code == 0 else "failed"

@@ -25,6 +25,7 @@ from .words import cut
 
 WORK_CLASSES = ("scout", "ordinary", "mature")
 STARTS_AT_ONCE_S = 0.3
+PEER_VARIABLES = ("PRAXIST_PEER_ID", "PEER_ID")
 COMMAND_COLUMNS = 400
 AFTER = "the experiment's command goes after `--`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -177,9 +178,15 @@ def check_options(options: SubmissionOptions) -> None:
     """Refuse names and a directory that can't be, before anything is asked.
 
     Says in words what the broker would say as a pattern (`protocol.ids` is the rule). Raises
-    `malformed_request` or `bad_directory`.
+    `malformed_request`, `bad_directory`, or `not_yours` for a retry in the name of another peer
+    than the environment says this is.
     """
     check_names(options.peer, options.tag)
+    inherited = {os.environ.get(name, "").strip() for name in PEER_VARIABLES} - {""}
+    if options.retry_terminal and inherited - {options.peer}:
+        raise PraxistError(
+            "not_yours", f"this is peer {sorted(inherited)[0][:80]!r}, not {options.peer!r}"
+        )
     if options.cwd is not None and not os.path.isdir(options.cwd):
         raise PraxistError("bad_directory", f"--cwd {options.cwd} is not a directory")
 
