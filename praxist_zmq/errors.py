@@ -74,6 +74,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
     ErrorCode("not_cancellable", 65, False, "the job already ended", "nothing is left to cancel"),
     ErrorCode("cancelled", 65, False, "the job was cancelled",
               "send it again with --retry-terminal if it should run after all"),
+    ErrorCode("already_protected", 65, False, "this peer already runs this tag itself",
+              "wait for it with `praxist-zmq protected wait`; two at once: --allow-duplicate"),
     # -- 69: absent or closed
     ErrorCode("no_scheduler", 69, False, "no scheduler answers for this run",
               "operator: `praxist-zmq up --run-dir DIR`; peer: report it, start nothing yourself"),
@@ -124,6 +126,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "send the same command again; it is safe"),
     ErrorCode("admission_timeout", 75, True, "the job did not start in the time you allowed",
               "nothing ran and the tag is free; send the same command again later"),
+    ErrorCode("peer_at_capacity", 75, True, "this peer runs as much as it may",
+              "send the same command again when something has ended, or add --admission-timeout"),
     ErrorCode("busy", 75, True, "too many requests are waiting", "send the same command again"),
     # -- the rest
     ErrorCode("protocol_mismatch", 76, False, "client and scheduler speak different protocols",

@@ -8,6 +8,7 @@ import click
 
 from .duration import DURATION
 from .launching import Launching, WaitOptions
+from .legacy_options import LegacyOptions, legacy_options
 from .settings import global_options
 from .submission import AfterDashes, SubmissionOptions, submission_options
 
@@ -26,6 +27,7 @@ from .submission import AfterDashes, SubmissionOptions, submission_options
     "--max-wait", type=DURATION, metavar="DUR", help="Stop waiting then; the job lives (exit 124)."
 )
 @click.option("--follow", is_flag=True, help="Copy the job's log to stdout as it grows.")
+@legacy_options
 @global_options(
     told={"timeout": "Longest wait for one answer of the scheduler [10s]; the job's: --max-wait."}
 )
@@ -36,6 +38,10 @@ def command(
     admission_timeout: float | None,
     max_wait: float | None,
     follow: bool,
+    config: str | None,
+    allow_duplicate: bool,
+    max_active: int | None,
+    poll: float,
     **typed: Any,
 ) -> int:
     """Submit an experiment, wait for it, exit with its code.
@@ -47,4 +53,5 @@ def command(
     praxist-zmq launch --peer p1 --tag mixup/seed0 --max-wait 9m -- python train.py
     """
     waiting = WaitOptions(admission_timeout, max_wait, follow)
-    return Launching(ctx, SubmissionOptions(**typed), waiting).run()
+    legacy = LegacyOptions(config, allow_duplicate, max_active, poll)
+    return Launching(ctx, SubmissionOptions(**typed), waiting, legacy).run()

@@ -12,13 +12,17 @@ from pathlib import Path
 import click
 
 from ..errors import PraxistError
+from ..host.paths import RunPaths
 from ..protocol.envelope import Json
 from . import output
 from .advice import helps
 from .connect import Caller, ask
 from .documents import head, job_body
 from .failure import error_lines
+from .legacy_options import LegacyOptions
 from .log_tail import LogFollower
+from .route import route
+from .run_selection import check_boundary, find_run
 from .submission import STARTS_AT_ONCE_S, SubmissionOptions, submit
 from .submitting import Submitting
 from .verdict import (
@@ -49,9 +53,14 @@ class Launching(Submitting):
     waits = True
 
     def __init__(
-        self, ctx: click.Context, options: SubmissionOptions, waiting: WaitOptions
+        self,
+        ctx: click.Context,
+        options: SubmissionOptions,
+        waiting: WaitOptions,
+        legacy: LegacyOptions,
     ) -> None:
         super().__init__("launch", ctx, options)
+        self.legacy = legacy
         if waiting.follow and self.settings.is_json:
             raise click.UsageError("--follow and --json both want stdout", ctx)
         self.waiting = waiting
@@ -59,6 +68,15 @@ class Launching(Submitting):
         self.request: Json = {}
         self.follower: LogFollower | None = None
         self.followed: str | None = None
+
+    def _ask(self) -> int:
+        check_boundary(self.settings.run_dir)
+        run = RunPaths.of(find_run(self.settings.run_dir))
+        if route(run, self.legacy.config) == "scheduler":
+            return super()._ask()
+        from .peer_launching import PeerLaunching
+
+        return PeerLaunching(self, run).run()
 
     def _with(self, client: Caller, request: Json) -> int:
         self.request = request
@@ -74,7 +92,7 @@ class Launching(Submitting):
         finally:
             self._stop_following()
         self._tell_end(job)
-        return self._end(*exit_of(job), None)
+        return self.end(*exit_of(job), None)
 
     def _started_at_once(self, client: Caller) -> None:
         """An idle scheduler starts the job within milliseconds: then say `started`."""

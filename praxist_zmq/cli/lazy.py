@@ -36,6 +36,7 @@ VERBS: dict[str, Verb] = {
         Verb("retry", "retry", "Try a job that ended badly again, under its identity.", "Peers"),
         Verb("progress", "progress", "Tell, inside a job, how far it has come.", "Peers"),
         Verb("cancel", "cancel", "Withdraw queued jobs; with --yes end running ones.", "Peers"),
+        Verb("protected", "protected", "Keep processes of a peer's own from clean-up.", "Peers"),
         Verb("queue", "queue", "List jobs (also: ps).", "Watching"),
         Verb("show", "show", "Show one job.", "Watching"),
         Verb("status", "status", "Show the state of the run.", "Watching"),

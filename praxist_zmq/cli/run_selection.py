@@ -1,6 +1,7 @@
 """Which run a call is about.
 
-`--run-dir`, else PRAXIST_RUN_DIR, else the enclosing folder that holds
+`--run-dir`, else the run that the environment names (PRAXIST_RUN_DIR or AUTO_RESEARCH_RUN_DIR,
+which must agree, else the parent of PROTECTED_PIDS_DIR), else the enclosing folder that holds
 `resource_scheduler/endpoint.json`, else the user's only live run. Two candidates are never
 guessed between. Reads files, changes nothing. Standard library only.
 """
@@ -13,18 +14,22 @@ from pathlib import Path
 
 from ..errors import PraxistError
 from ..host.liveness import NamedProcess, liveness
-from ..host.paths import canonical, runtime_root
+from ..host.paths import RunPaths, canonical, runtime_root
 from .small_file import read_small
 
 RUN_FILE_BYTES_MAX = 65_536
 LISTED_MAX = 20
+RUN_VARIABLES = ("PRAXIST_RUN_DIR", "AUTO_RESEARCH_RUN_DIR")
+PROTECTED_VARIABLE = "PROTECTED_PIDS_DIR"
 
 
 def find_run(named: str | None) -> Path:
     """The canonical directory of the run meant. Raises no_run, ambiguous_run, path_unusable."""
-    for source, value in (("--run-dir", named), ("PRAXIST_RUN_DIR", _environment())):
-        if value is not None:
-            return _checked(source, value)
+    if named is not None:
+        return _checked("--run-dir", named)
+    inherited = _inherited()
+    if inherited is not None:
+        return _checked(*inherited)
     enclosing = _enclosing()
     if enclosing is not None:
         return enclosing
@@ -43,14 +48,44 @@ def find_run(named: str | None) -> Path:
     return live[0]
 
 
-def _environment() -> str | None:
-    return os.environ.get("PRAXIST_RUN_DIR") or None
+def check_boundary(named: str | None) -> None:
+    """A peer submits to the run it was started in: another one named is a mistake.
+
+    Raises `ambiguous_run`, `path_unusable`.
+    """
+    inherited = _inherited()
+    if named is None or inherited is None:
+        return
+    variable, value = inherited
+    if _canonical("--run-dir", named) != _canonical(variable, value):
+        raise PraxistError(
+            "ambiguous_run",
+            f"--run-dir {named} is not the run this peer belongs to, {variable} {value}",
+            ["leave out --run-dir"],
+        )
+
+
+def _inherited() -> tuple[str, str] | None:
+    """The variable that names a run, and its value; blank ones name none. Raises ambiguous_run."""
+    found = [(name, os.environ.get(name, "")) for name in RUN_VARIABLES]
+    folder = canonical(os.environ.get(PROTECTED_VARIABLE) or "/")
+    if folder.name == RunPaths(folder.parent).protected_pids.name:
+        found.append((PROTECTED_VARIABLE, str(folder.parent)))
+    given = [(name, value) for name, value in found if value.strip()]
+    if len({_canonical(name, value) for name, value in given}) > 1:
+        told = " and ".join(f"{name} {value}" for name, value in given)
+        raise PraxistError("ambiguous_run", f"the environment names several runs: {told}")
+    return given[0] if given else None
+
+
+def _canonical(source: str, value: str) -> Path:
+    if not value or "\x00" in value:
+        raise PraxistError("path_unusable", f"{source} is empty or holds a NUL byte")
+    return canonical(value)
 
 
 def _checked(source: str, value: str) -> Path:
-    if not value or "\x00" in value:
-        raise PraxistError("path_unusable", f"{source} is empty or holds a NUL byte")
-    directory = canonical(value)
+    directory = _canonical(source, value)
     if not directory.is_dir():
         raise PraxistError("no_run", f"{source} {value} is not a directory")
     return directory

@@ -25,6 +25,7 @@ from .words import cut
 
 WORK_CLASSES = ("scout", "ordinary", "mature")
 STARTS_AT_ONCE_S = 0.3
+PEER_VARIABLES = ("PRAXIST_PEER_ID", "PEER_ID")
 COMMAND_COLUMNS = 400
 AFTER = "the experiment's command goes after `--`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -158,9 +159,7 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
     """
     from ..client.submission import submit_request
 
-    _check_names(options)
-    if options.cwd is not None and not os.path.isdir(options.cwd):
-        raise PraxistError("bad_directory", f"--cwd {options.cwd} is not a directory")
+    check_options(options)
     return submit_request(
         peer=options.peer,
         tag=options.tag,
@@ -175,18 +174,35 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
     )
 
 
-def _check_names(options: SubmissionOptions) -> None:
-    """Say in words what the broker would say as a pattern (`protocol.ids` is the rule)."""
-    if not options.tag or len(options.tag) > 512 or _CONTROL.search(options.tag):
+def check_options(options: SubmissionOptions) -> None:
+    """Refuse names and a directory that can't be, before anything is asked.
+
+    Says in words what the broker would say as a pattern (`protocol.ids` is the rule). Raises
+    `malformed_request`, `bad_directory`, or `not_yours` for a retry in the name of another peer
+    than the environment says this is.
+    """
+    check_names(options.peer, options.tag)
+    inherited = {os.environ.get(name, "").strip() for name in PEER_VARIABLES} - {""}
+    if options.retry_terminal and inherited - {options.peer}:
+        raise PraxistError(
+            "not_yours", f"this is peer {sorted(inherited)[0][:80]!r}, not {options.peer!r}"
+        )
+    if options.cwd is not None and not os.path.isdir(options.cwd):
+        raise PraxistError("bad_directory", f"--cwd {options.cwd} is not a directory")
+
+
+def check_names(peer: str, tag: str) -> None:
+    """Refuse what is no peer or no tag. Raises `malformed_request`."""
+    if not tag or len(tag) > 512 or _CONTROL.search(tag):
         raise PraxistError(
             "malformed_request",
             "the tag must have 1 to 512 characters, none of them a control character",
             ["give the experiment another --tag"],
         )
-    if not _PEER.fullmatch(options.peer):
+    if not _PEER.fullmatch(peer):
         raise PraxistError(
             "malformed_request",
-            f"peer {options.peer[:80]!r}: letters, digits and . _ @ : + - only, at most 128",
+            f"peer {peer[:80]!r}: letters, digits and . _ @ : + - only, at most 128",
             ["give another --peer"],
         )
 

@@ -15,6 +15,7 @@ from .connect import Caller, ask, connect, job_of_error
 from .documents import submission_document
 from .failure import error_document, verdict_word
 from .result_file import check_result_file, write_result
+from .run_selection import check_boundary
 from .settings import Settings, settings_of
 from .submission import (
     SubmissionOptions,
@@ -46,13 +47,17 @@ class Submitting:
         """Carry it out; the exit status."""
         try:
             check_result_file(self.options.result_file)
-            request = submission_request(self.options, self.words)
-            with connect(self.settings) as client:
-                return self._with(client, request)
+            return self._ask()
         except PraxistError as error:
             return self._refused(error)
         except KeyboardInterrupt:
             return self._interrupted()
+
+    def _ask(self) -> int:
+        request = submission_request(self.options, self.words)
+        check_boundary(self.settings.run_dir)
+        with connect(self.settings) as client:
+            return self._with(client, request)
 
     def _with(self, client: Caller, request: Json) -> int:
         self.answer = submit(client, request, self.settings.timeout_s)
@@ -63,7 +68,7 @@ class Submitting:
         self._estimate(client)
         self._tell_verdict()
         unknown = job["state"] == "drained_unknown"
-        return self._end(exit_of(job)[0] if unknown else 0, "scheduler", None)
+        return self.end(exit_of(job)[0] if unknown else 0, "scheduler", None)
 
     def _estimate(self, client: Caller) -> None:
         """When a job that waits is expected to start. The job stands whether this is known or
@@ -85,7 +90,7 @@ class Submitting:
     def _dry_run(self) -> int:
         if not self.settings.is_json:
             output.talk(*dry_run_lines(self.answer))
-        return self._end(0, "scheduler", None)
+        return self.end(0, "scheduler", None)
 
     def _tell_verdict(self) -> None:
         if self.settings.is_json or self.job is None:
@@ -102,7 +107,7 @@ class Submitting:
         else:
             output.talk(*self._refused_lines(error, job))
         self.job = self.job or job
-        return self._end(error.exit_code, "scheduler", error)
+        return self.end(error.exit_code, "scheduler", error)
 
     def _refused_lines(self, error: PraxistError, job: Json | None) -> list[str]:
         if self.job is None:
@@ -122,14 +127,14 @@ class Submitting:
             )
         if not self.settings.is_json:
             output.talk(f"detached  {error.detail}", *(f"  help  {line}" for line in error.help))
-        return self._end(error.exit_code, "scheduler", error)
+        return self.end(error.exit_code, "scheduler", error)
 
     def _verdict(self, error: PraxistError | None) -> str:
         if self.answer:
             return str(self.answer["verdict"])
         return "unavailable" if error is None else verdict_word(error)
 
-    def _end(self, exit_code: int, source: str, error: PraxistError | None) -> int:
+    def end(self, exit_code: int, source: str, error: PraxistError | None) -> int:
         exit_code = folded(exit_code, source, self.options.scheduler_exit)
         content = submission_document(
             self.kind,

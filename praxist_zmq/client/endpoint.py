@@ -2,7 +2,8 @@
 
 Decides whether a scheduler can be there at all, and who it must be. Never connects. The file is
 opened without following links and without waiting on a pipe in its place; the socket it names
-must belong to the user who wrote it, and its supervisor must still live.
+must be one of this very run, belong to the user who wrote the file, and its supervisor must still
+live.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from ..errors import PraxistError
 from ..host.liveness import NamedProcess, liveness
-from ..host.paths import RunPaths
+from ..host.paths import RunPaths, RunSockets
 from ..host.runtime_dir import check_socket_owner
 from ..protocol.envelope import PROTOCOL_VERSION
 
@@ -112,7 +113,16 @@ def _socket_path(run: RunPaths, value: dict[str, Any], key: str) -> str:
     text = value.get(key)
     if not isinstance(text, str) or not text.startswith("ipc:///") or "\0" in text:
         raise _damaged(run, f"has no ipc address under {key!r}")
-    return str(Path(text.removeprefix("ipc://")))
+    path = Path(text.removeprefix("ipc://"))
+    # Not the whole path: who runs the scheduler may have another runtime directory than we have.
+    own = RunSockets.of(run).directory.name
+    if path.parent.name != own or value.get("run_dir", str(run.run_dir)) != str(run.run_dir):
+        raise PraxistError(
+            "unsafe_path",
+            f"{run.endpoint} names another run's scheduler under {key!r}",
+            [f"was it copied? `praxist-zmq up --run-dir {run.run_dir}` writes its own"],
+        )
+    return str(path)
 
 
 def _epoch(run: RunPaths, value: dict[str, Any]) -> int:

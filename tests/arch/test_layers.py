@@ -43,6 +43,9 @@ LIGHT = (
     "protocol/job_states.py",
     "protocol/limits.py",
     "host/paths.py",
+    "host/plain_child.py",
+    "host/protected.py",
+    "service/peer_start.py",
     "client/__init__.py",
 )
 

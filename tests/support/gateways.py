@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from praxist_zmq.host.liveness import boot_id, own_namespace, start_ticks
+from praxist_zmq.host.paths import RunPaths, RunSockets
 from praxist_zmq.protocol.envelope import Json
 from praxist_zmq.transport.link import LinkServer
 from praxist_zmq.transport.poller import Poller
@@ -104,8 +105,11 @@ class Site:
     """A run directory, its socket directory and a gateway process."""
 
     def __init__(self) -> None:
-        self.sockets = Path(tempfile.mkdtemp(dir="/tmp", prefix="pz"))
-        self.run = self.sockets / "run"
+        self.base = Path(tempfile.mkdtemp(dir="/tmp", prefix="pz"))
+        self.base.chmod(0o755)
+        self.run = self.base / "run"
+        self.sockets = self.base / RunSockets.of(RunPaths.of(self.run)).directory.name
+        self.sockets.mkdir(mode=0o700)
         (self.run / "resource_scheduler" / "log").mkdir(parents=True, mode=0o700)
         self.front, self.events = self.sockets / "front.sock", self.sockets / "events.sock"
         self.core = self.sockets / "core.sock"
@@ -185,7 +189,7 @@ class Site:
         if self.gateway is not None:
             self.gateway.kill()
             self.gateway.wait()
-        shutil.rmtree(self.sockets)
+        shutil.rmtree(self.base)
 
 
 @contextmanager

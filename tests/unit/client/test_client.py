@@ -178,6 +178,16 @@ def test_a_strange_endpoint_file_is_refused(place: Site, text: str, code: str) -
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("key", ["endpoint", "events_endpoint", "run_dir"])
+def test_the_endpoint_of_another_run_is_refused(place: Site, key: str) -> None:
+    place.start_gateway()
+    other = place.base / "0123456789abcdef" / "front.sock"
+    place.write_endpoint(**{key: "/elsewhere" if key == "run_dir" else f"ipc://{other}"})
+    with Client(place.run) as client, pytest.raises(PraxistError) as caught:
+        client.status()
+    assert caught.value.code == "unsafe_path"
+
+
 def test_a_link_or_a_pipe_for_an_endpoint_file_is_refused(place: Site) -> None:
     path = place.run / "resource_scheduler" / "endpoint.json"
     path.rename(place.run / "elsewhere.json")
