@@ -63,10 +63,14 @@ class Feed:
             self._queue.put(PraxistError("scheduler_restarting", "the event stream ended"))
         except PraxistError as error:
             self._queue.put(error)
+        except Exception as error:
+            # Whoever waits for news must hear that none will come.
+            fault = f"{type(error).__name__}: {error}"
+            self._queue.put(PraxistError("internal", f"the event stream failed: {fault}"))
 
 
 def event_fields(event: Any) -> dict[str, Any]:
     """An event of the client, a dataclass or a dict, as a dict."""
     if isinstance(event, dict):
         return event
-    return {name: getattr(event, name) for name in event.__slots__}
+    return dict(vars(event))

@@ -143,3 +143,15 @@ def test_nothing_there(make_run: MakeRun) -> None:
     sent = run.cli("--timeout", "2s", "submit", "--peer", "p", "--tag", "t", "--", "true")
     assert sent.status in (69, 75), sent
     assert len(sent.err.splitlines()) <= 3
+
+
+def test_waiting_for_all_ends_with_the_last(run: Run) -> None:
+    with run.client() as client:
+        for milliseconds in (1_000, 4_000, 16_000):
+            # A command may take longer to start than the experiment takes to end.
+            run.submit(client, f"well{milliseconds}", f"pause:{milliseconds}")
+            waited = run.cli("wait", "--all", "--timeout", "60s")
+            if "nothing to wait for" not in waited.err:
+                break
+    assert waited.status == 0, waited
+    assert "completed exit 0" in waited.out
