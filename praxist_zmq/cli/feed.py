@@ -52,6 +52,8 @@ class Feed:
         return named
 
     def _read(self) -> None:
+        # Whoever waits for news must hear that none will come, whatever ended the stream.
+        end = PraxistError("internal", "the event stream failed")
         try:
             with connect(self._settings) as client:
                 for event in client.events(after_sequence=self._after, follow=True):
@@ -60,13 +62,11 @@ class Feed:
                     job = event_fields(event).get("job")
                     if job:
                         self._queue.put(str(job))
-            self._queue.put(PraxistError("scheduler_restarting", "the event stream ended"))
+            end = PraxistError("scheduler_restarting", "the event stream ended")
         except PraxistError as error:
-            self._queue.put(error)
-        except Exception as error:
-            # Whoever waits for news must hear that none will come.
-            fault = f"{type(error).__name__}: {error}"
-            self._queue.put(PraxistError("internal", f"the event stream failed: {fault}"))
+            end = error
+        finally:
+            self._queue.put(end)
 
 
 def event_fields(event: Any) -> dict[str, Any]:

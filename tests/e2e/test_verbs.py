@@ -154,4 +154,4 @@ def test_waiting_for_all_ends_with_the_last(run: Run) -> None:
             if "nothing to wait for" not in waited.err:
                 break
     assert waited.status == 0, waited
-    assert "completed exit 0" in waited.out
+    assert "completed j-" in waited.out
