@@ -125,12 +125,25 @@ def load(data: bytes) -> BrokerState:
         state.peers_running[peer] = state.peers_running.get(peer, 0) + 1
         for uuid in attempt.device_uuids:
             state.device_holders.setdefault(uuid, set()).add(attempt.attempt)
+    if snapshot.opened_at_ms is None:
+        _complete(state)
     state.calibration = Calibration.restored(snapshot.run_times, snapshot.profile_run_times)
     state.environments = OrderedDict(snapshot.environments)
     state.idle_environments = sum(1 for _, kept in snapshot.environments if kept.users == 0)
     for key, digest, pairs in snapshot.requests:
         state.requests[key] = RequestRecord(digest, dict(pairs))
     return state
+
+
+def _complete(state: BrokerState) -> None:
+    """What a snapshot of a release with a fixed limit does not hold, as its records would tell.
+
+    Without jobs nothing is known, and the contract counts as adopted anew at the next start.
+    """
+    known = [job for job in state.jobs.values() if job.generation == state.generation]
+    state.attempts_ever = sum(job.attempt_counter for job in known)
+    state.opened_at_ms = min((job.submitted_at_ms for job in known), default=None)
+    state.limit = state.policy.initial_concurrent_experiments
 
 
 def differences(left: BrokerState, right: BrokerState) -> list[str]:
