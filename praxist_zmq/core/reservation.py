@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from ..protocol.claims import HostView
-from .demand import Demand, demand_of
+from .demand import Demand, demand_of, is_exclusive
 from .device_load import DeviceLoad, Holding, without
 from .kept_place import KeptPlace, Reservation
 from .room import Extra, room
@@ -147,7 +147,7 @@ def kept_places(
         extra = Extra(
             envelope.memory_mib,
             envelope.utilization_pct,
-            envelope.exclusive or envelope.memory_mib is None or envelope.utilization_pct is None,
+            is_exclusive(envelope),
         )
         whose = f"run {names.get(waiting.run_key, waiting.run_key[:12])}, which holds fewer"
         for uuid in envelope.device_uuids:

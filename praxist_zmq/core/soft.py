@@ -15,6 +15,7 @@ from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
+from .demand import Demand
 from .fleet import Fleet
 from .kept_place import Reservation
 from .queue import Queue
@@ -127,8 +128,8 @@ class SoftState:
     want_reported: Want | None = None
     """What the registry was last told that we wait for."""
     fleet: Fleet = field(default_factory=Fleet)
-    surveys: dict[int, Any] = field(default_factory=dict)
-    """By identity of the profile: its `Survey` of the devices."""
+    surveys: dict[Demand, Any] = field(default_factory=dict)
+    """Demand -> its `Survey` of the devices; profiles that declare the same share one."""
     reservation: Reservation | None = None
     sample: HostSampled | None = None
     probe_known_ms: int = 0

@@ -29,8 +29,6 @@ from .views import Viewer
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
 
-"""Advice on a tag that no retry may change, where waiting for it is none."""
-
 ProfileSource = Literal["named", "default", "stored"]
 
 
