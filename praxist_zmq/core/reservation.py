@@ -57,9 +57,7 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
     profile = state.policy.profiles.get(job.profile)
     if profile is None or demand_of(profile) != reservation.demand:
         return False
-    fleet = soft.fleet
-    now = (fleet.epoch, len(fleet.changes))
-    if now == reservation.checked and soft.now_ms < reservation.checked_until_ms:
+    if rests_on(state, soft) == reservation.checked and soft.now_ms < reservation.checked_until_ms:
         return True
     latest = 0.0
     for uuid in reservation.uuids:
@@ -72,6 +70,12 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
     reservation.needed_at_ms = None if math.isinf(latest) else latest
     reservation.checked_until_ms = soft.now_ms + CHECKED_MS
     return True
+
+
+def rests_on(state: BrokerState, soft: SoftState) -> tuple[int, int, int]:
+    """Another value when devices changed or run times were learnt: who may pass is judged by the
+    same run times as when the place will be needed."""
+    return soft.fleet.epoch, len(soft.fleet.changes), state.calibration.learnt
 
 
 def starts_at(
