@@ -15,7 +15,7 @@ from .admission import ProfileGates, at_cap, planned_by_peer, profile_gates, run
 from .credentials import missing_credentials
 from .demand import demand_of
 from .queue import Lane
-from .reservation import kept_places, reserve, rests_on, still_holds
+from .reservation import kept_places, reservation_for, rests_on, still_holds
 from .soft import Denial, Plan, SoftState
 from .state import Job
 from .turn import Turn
@@ -189,7 +189,8 @@ def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
         if held is not None and state.jobs[held.job].queue_sequence <= job.queue_sequence:
             return
         # What foreign load keeps out is passed over: it must not cost the next its place.
-        found = reserve(job, demand_of(state.policy.profiles[job.profile]), state, soft)
+        demand = demand_of(state.policy.profiles[job.profile])
+        found = reservation_for(job, demand, state, soft)
         if found is not None:
             soft.reservation = found
             _keep_places(turn)

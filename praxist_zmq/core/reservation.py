@@ -26,7 +26,9 @@ DEPARTURE_SHARE = 0.5
 """A running attempt is expected to end at its median."""
 
 
-def reserve(job: Job, demand: Demand, state: BrokerState, soft: SoftState) -> Reservation | None:
+def reservation_for(
+    job: Job, demand: Demand, state: BrokerState, soft: SoftState
+) -> Reservation | None:
     """The devices on which the job can start soonest. None when foreign load keeps it out: then
     no drain of ours would help it."""
     found: list[tuple[float, int, int, str]] = []
