@@ -246,12 +246,23 @@ def planned_by_peer(state: BrokerState, soft: SoftState) -> dict[str, int]:
     return planned
 
 
+def running_of(peer: str, state: BrokerState, planned: dict[str, int]) -> int:
+    """How many jobs a peer has running, or about to."""
+    return state.peers_running.get(peer, 0) + planned.get(peer, 0)
+
+
+def at_cap(peer: str, state: BrokerState, planned: dict[str, int]) -> bool:
+    """Whether a peer may not have one more running."""
+    cap = state.policy.max_parallel_runs_per_peer
+    return cap is not None and running_of(peer, state, planned) >= cap
+
+
 def peer_blocker(job: Job, state: BrokerState, planned: dict[str, int]) -> Blocker | None:
     """Why a job's peer may not have one more running; None when it may."""
-    cap = state.policy.max_parallel_runs_per_peer
-    running = state.peers_running.get(job.peer, 0) + planned.get(job.peer, 0)
-    if cap is None or running < cap:
+    if not at_cap(job.peer, state, planned):
         return None
+    cap = state.policy.max_parallel_runs_per_peer
+    running = running_of(job.peer, state, planned)
     return Blocker(
         code="peer_cap",
         detail=f"{job.peer} runs {running} of {cap}",

@@ -122,6 +122,8 @@ def load(data: bytes) -> BrokerState:
         state.peers_running[peer] = state.peers_running.get(peer, 0) + 1
         for uuid in attempt.device_uuids:
             state.device_holders.setdefault(uuid, set()).add(attempt.attempt)
+    if not snapshot.generations:
+        _complete(state)
     state.calibration = Calibration.restored(snapshot.run_times, snapshot.profile_run_times)
     state.environments = OrderedDict(snapshot.environments)
     state.idle_environments = sum(1 for _, kept in snapshot.environments if kept.users == 0)
@@ -135,9 +137,10 @@ def _generations(snapshot: BrokerSnapshot) -> dict[int, Generation]:
     found = {generation.number: generation for generation in snapshot.generations}
     if found:
         return found
+    known = [job for job in snapshot.jobs if job.generation == snapshot.generation]
     current = Generation(
         snapshot.generation,
-        0,
+        min((job.submitted_at_ms for job in known), default=0),
         cohort_size=snapshot.cohort_size,
         deadline_at_ms=snapshot.deadline_at_ms,
     )
@@ -147,6 +150,11 @@ def _generations(snapshot: BrokerSnapshot) -> dict[int, Generation]:
         one.counts[job.state] += 1
         one.attempts += job.attempt_counter
     return found
+
+
+def _complete(state: BrokerState) -> None:
+    """What a snapshot of a release with a fixed limit does not hold, as its records would tell."""
+    state.limit = state.policy.initial_concurrent_experiments
 
 
 def differences(left: BrokerState, right: BrokerState) -> list[str]:

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..protocol.claims import AllocationRow, DeviceFacts, Envelope
+from .demand import (
+    MEMORY_LIMIT_PCT,
+    ROUNDING,
+    UTILIZATION_LIMIT_PCT,
+    is_exclusive,
+    memory_limit_mib,
+)
 
-MEMORY_SHARE_PCT = 95
-"""Of a device's memory that declared and foreign use may take together."""
 _UNITS_A_PCT = 10**9
 """Shares are summed as whole numbers, so that what is added and taken away again leaves nothing."""
-_UTILIZATION_UNITS_MAX = 100 * _UNITS_A_PCT + _UNITS_A_PCT // 10**6
-
-
-def is_exclusive(envelope: Envelope) -> bool:
-    """Whether nobody else may share the devices. Unknown demand is exclusive."""
-    return envelope.exclusive or envelope.memory_mib is None or envelope.utilization_pct is None
+_UTILIZATION_UNITS_MAX = round((UTILIZATION_LIMIT_PCT + ROUNDING) * _UNITS_A_PCT)
 
 
 def _units(pct: float) -> int:
@@ -108,13 +108,13 @@ def misfit(
             f"{foreign_pct or 0.0:g} % foreign, {asked_pct:g} % asked, limit 100 %"
         )
     memory = load.memory_mib + asked_mib + (foreign_mib or 0)
-    if size is not None and memory * 100 > size * MEMORY_SHARE_PCT:
-        limit = size * MEMORY_SHARE_PCT // 100
+    limit = None if size is None else memory_limit_mib(size)
+    if limit is not None and memory > limit:
         return (
             f"device {device} is short of {memory - limit} MiB memory: "
             f"{load.memory_mib} MiB declared there, {foreign_mib or 0} MiB foreign, "
             f"{asked_mib} MiB asked, limit {limit} MiB "
-            f"({MEMORY_SHARE_PCT} % of {size} MiB)"
+            f"({MEMORY_LIMIT_PCT} % of {size} MiB)"
         )
     return None
 

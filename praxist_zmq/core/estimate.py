@@ -62,6 +62,8 @@ class Calibration:
 
     pool: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     profiles: dict[str, deque[float]] = field(default_factory=dict)
+    learnt: int = field(default=0, compare=False)
+    """Grows with every ending that changes a distribution."""
 
     @classmethod
     def restored(
@@ -78,6 +80,7 @@ class Calibration:
         if eta_ms is None or eta_ms <= 0 or wall_ms <= 0:
             return
         ratio = min(RATIO_MAX, max(-RATIO_MAX, math.log(wall_ms / eta_ms)))
+        self.learnt += 1
         self.pool.append(ratio)
         self.profiles.setdefault(profile, deque(maxlen=KEPT)).append(ratio)
 

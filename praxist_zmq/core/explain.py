@@ -19,6 +19,7 @@ from .admission import (
     planned_by_peer,
     profile_gates,
     run_gates,
+    running_of,
     spokesman,
 )
 from .demand import demand_of
@@ -41,6 +42,8 @@ ORDER = (
     "queue order", "devices", "credentials", "registry",
 )  # fmt: skip
 """How the gates are told, whatever the order in which admission asks."""
+OF_THE_JOB = {"peer_cap", "credentials_missing"}
+"""Blockers that another profile would not take away."""
 AHEAD_SHOWN = 3
 PROFILES_SHOWN = 3
 PROFILES_LOOKED_AT = 16
@@ -100,11 +103,12 @@ def _gates(turn: Turn, job: Job, blockers: tuple[Blocker, ...]) -> tuple[Gate, .
         )
     planned = planned_by_peer(state, soft)
     capped = peer_blocker(job, state, planned)
-    running = state.peers_running.get(job.peer, 0) + planned.get(job.peer, 0)
+    running = running_of(job.peer, state, planned)
     cap = state.policy.max_parallel_runs_per_peer
     bound = f" of {cap}" if cap is not None else ", no cap"
     told["peer cap"] = _gate("peer cap", capped, f"{job.peer} runs {running}{bound}")
-    told.setdefault("host limit", _gate("host limit", None, "no other run holds a slot"))
+    alone = "no other run holds a slot" if soft.host_view is not None else "not known yet"
+    told.setdefault("host limit", _gate("host limit", None, alone))
     told["class order"] = _gate("class order", None, _ahead(turn, job))
     by_code = {blocker.code: blocker for blocker in blockers}
     told["queue order"] = _gate("queue order", by_code.get("queue_order"), _place(turn, job))
@@ -192,10 +196,10 @@ def _options(turn: Turn, job: Job, blockers: tuple[Blocker, ...]) -> tuple[str, 
     alone = {"gpu_needs_exclusive", "gpu_held_exclusive"} & codes
     if alone and profile is not None and demand_of(profile).exclusive:
         told.append(
-            f"{job.profile} does not declare its demand, so it needs devices alone; measure it: "
-            f"praxist-zmq profile observe --name {job.profile} -- CMD..."
+            f"{job.profile} does not declare its demand, so it needs devices alone; the contract "
+            "can declare it: praxist-zmq config explain gpu_memory_gb"
         )
-    if codes:
+    if codes and not codes & OF_THE_JOB:
         told += _other_profiles(turn, job)
     told.append(f"withdraw: praxist-zmq cancel {job.job}")
     return tuple(told)

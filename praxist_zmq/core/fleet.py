@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ..protocol.claims import AllocationRow, Envelope
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import DeviceSample
+from .demand import is_exclusive
 from .device_load import DeviceLoad, Holding, Root, load_of
 from .kept_place import KeptPlace
 from .state import Attempt, BrokerState
@@ -21,12 +22,14 @@ CHANGES_MAX = 4_096
 
 @dataclass(slots=True)
 class Fleet:
-    """Made anew by `look` when sample, view or our own holdings changed."""
+    """All devices, and what holds each. Whatever changes one of them goes through a method here, so
+    that what was worked out of the others still holds."""
 
     run_key: str = ""
     devices: dict[str, DeviceSample] = field(default_factory=dict)
     """By uuid, in the driver's order."""
-    foreign_rows: dict[str, list[AllocationRow]] = field(default_factory=dict)
+    rows_of_others: dict[str, list[AllocationRow]] = field(default_factory=dict)
+    """Device -> what other runs hold there."""
     plans: dict[str, dict[str, Envelope]] = field(default_factory=dict)
     """Device -> attempt -> envelope of plans under way."""
     released_at_ms: dict[str, int] = field(default_factory=dict)
@@ -60,17 +63,17 @@ class Fleet:
 
     def take_rows(self, rows: list[AllocationRow], now_ms: int) -> None:
         """What others hold, as the registry tells. What left since the last time is noted."""
-        before = self.foreign_rows
-        self.foreign_rows = {}
+        before = self.rows_of_others
+        self.rows_of_others = {}
         for row in rows:
             for uuid in row.envelope.device_uuids:
-                self.foreign_rows.setdefault(uuid, []).append(row)
+                self.rows_of_others.setdefault(uuid, []).append(row)
         for uuid, held in before.items():
-            here = {(row.run_key, row.attempt) for row in self.foreign_rows.get(uuid, ())}
+            here = {(row.run_key, row.attempt) for row in self.rows_of_others.get(uuid, ())}
             if any((row.run_key, row.attempt) not in here for row in held):
                 self.released_at_ms[uuid] = now_ms
-        for uuid in {*before, *self.foreign_rows}:
-            if before.get(uuid) != self.foreign_rows.get(uuid):
+        for uuid in {*before, *self.rows_of_others}:
+            if before.get(uuid) != self.rows_of_others.get(uuid):
                 self._forget(uuid)
 
     def plan(self, attempt: str, envelope: Envelope) -> None:
@@ -150,7 +153,7 @@ class Fleet:
                     envelope.utilization_pct,
                     envelope.exclusive,
                 )
-        for row in self.foreign_rows.get(uuid, ()):
+        for row in self.rows_of_others.get(uuid, ()):
             yield of_row(row)
 
 
@@ -182,15 +185,12 @@ def of_attempt(run_key: str, attempt: Attempt) -> Holding:
 def of_row(row: AllocationRow) -> Holding:
     """What an attempt of any run holds of each of its devices, as the registry tells."""
     envelope = row.envelope
-    exclusive = (
-        envelope.exclusive or envelope.memory_mib is None or envelope.utilization_pct is None
-    )
     return Holding(
         row.run_key,
         row.attempt,
         envelope.memory_mib,
         envelope.utilization_pct,
-        exclusive,
+        is_exclusive(envelope),
         _roots(row.bound),
     )
 

@@ -75,7 +75,7 @@ def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldSta
     found = _ends(job, state, soft, singles)
     budget.left -= budget.left // 2
     other = [
-        *_foreign_ends(job, state, soft, budget),
+        *_ends_of_other_runs(job, state, soft, budget),
         *_external_falls(job, state, soft, budget),
         *_pressure_ends(job, state, soft, budget),
         *_limit_rises(job, state, soft, budget),
@@ -262,7 +262,7 @@ def _unforeseen(event: str) -> WouldStart:
     return WouldStart(event=event[:500], job=None, likely_s=None, by_s=None)
 
 
-def _foreign_ends(
+def _ends_of_other_runs(
     job: Job, state: BrokerState, soft: SoftState, budget: _Budget
 ) -> list[WouldStart]:
     """Every end of an attempt of another run that is enough."""
@@ -274,7 +274,7 @@ def _foreign_ends(
     found = []
     for row in others[:DEPARTURES_MAX]:
         what_if = WhatIf(state, soft, looked=True)
-        what_if.end_foreign(row.run_key, row.attempt)
+        what_if.end_of_another_run(row.run_key, row.attempt)
         if _starts(what_if, job, budget):
             run = names.get(row.run_key, row.run_key[:12])
             found.append(_unforeseen(f"attempt {row.attempt} of run {run} ends"))

@@ -41,6 +41,7 @@ def check_state(state: BrokerState) -> list[str]:
         if attempt.phase in ("bound", "running") and attempt.shim is None:
             faults.append(f"{attempt.attempt} is {attempt.phase} without a shim")
     faults.extend(_check_devices(state))
+    faults.extend(_check_indexes(state))
     for key, recorded in state.environments.items():
         if recorded.users != users.pop(key, 0):
             faults.append(f"environment {key[:12]} has a wrong number of users")
@@ -58,6 +59,19 @@ def _check_devices(state: BrokerState) -> Iterable[str]:
     for uuid, names in held.items():
         if len(names) > 1 and any(state.attempts[name].exclusive for name in names):
             yield f"device {uuid} is exclusive and held by {sorted(names)}"
+
+
+def _check_indexes(state: BrokerState) -> Iterable[str]:
+    peers: dict[str, int] = {}
+    for attempt in state.attempts.values():
+        peer = state.jobs[attempt.job].peer
+        peers[peer] = peers.get(peer, 0) + 1
+    if peers != state.peers_running:
+        yield f"peers run {state.peers_running}, attempts are {peers}"
+    policy = state.policy
+    low, high = policy.min_concurrent_experiments, policy.max_concurrent_experiments
+    if not low <= state.limit <= high:
+        yield f"the limit is {state.limit}, outside {low} to {high}"
 
 
 def check_history(events: Iterable[Any]) -> list[str]:

@@ -32,7 +32,7 @@ class Reservation:
     uuids: tuple[str, ...]
     needed_at_ms: float | None
     """When it can start at the earliest, CLOCK_BOOTTIME milliseconds; None is unknown."""
-    checked: tuple[int, int] = (-1, -1)
-    """(epoch, changes) of the fleet when what it rests on was last looked at."""
+    checked: tuple[int, int, int] | None = None
+    """What it rests on, as `reservation.rests_on` told it when it was last looked at."""
     checked_until_ms: int = 0
     """After this it is looked at again in any case."""

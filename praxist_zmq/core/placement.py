@@ -119,9 +119,10 @@ def _alike(demand: Demand, looks: Mapping[str, Look], fitting: Iterable[str]) ->
 def survey_of(profile: Profile, state: BrokerState, soft: SoftState) -> Survey:
     """The survey for what a profile declares, brought up to date: what did not change on the
     devices is not worked out again."""
-    survey = soft.surveys.get(id(profile))
+    demand = demand_of(profile)
+    survey = soft.surveys.get(demand)
     if survey is None:
-        survey = soft.surveys[id(profile)] = Survey(demand_of(profile))
+        survey = soft.surveys[demand] = Survey(demand)
     survey.refresh(state, soft)
     return survey
 

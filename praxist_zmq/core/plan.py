@@ -11,12 +11,12 @@ from __future__ import annotations
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from .admission import ProfileGates, planned_by_peer, profile_gates, run_gates
+from .admission import ProfileGates, at_cap, planned_by_peer, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .generation_gate import generation_refusal
 from .queue import Lane
-from .reservation import kept_places, reserve, still_holds
+from .reservation import kept_places, reservation_for, rests_on, still_holds
 from .soft import Denial, Plan, SoftState
 from .state import Job
 from .turn import Turn
@@ -153,25 +153,19 @@ def _passing(turn: Turn, lane: Lane, gates: ProfileGates) -> Chosen | None:
 def _park_capped(turn: Turn) -> None:
     """Set heads aside whose peer runs as many as it may: others of their lane pass."""
     soft, state = turn.soft, turn.state
-    cap = state.policy.max_parallel_runs_per_peer
-    if cap is None:
+    if state.policy.max_parallel_runs_per_peer is None:
         return
     planned = planned_by_peer(state, soft)
     for lane in list(soft.queue.lanes):
         while (name := soft.queue.head(lane)) is not None:
-            peer = state.jobs[name].peer
-            if state.peers_running.get(peer, 0) + planned.get(peer, 0) < cap:
+            if not at_cap(state.jobs[name].peer, state, planned):
                 break
             soft.queue.park(lane)
 
 
 def _capped(turn: Turn, peer: str) -> bool:
     """Whether a peer runs, or is about to run, as many as it may."""
-    cap = turn.state.policy.max_parallel_runs_per_peer
-    if cap is None:
-        return False
-    planned = planned_by_peer(turn.state, turn.soft).get(peer, 0)
-    return turn.state.peers_running.get(peer, 0) + planned >= cap
+    return at_cap(peer, turn.state, planned_by_peer(turn.state, turn.soft))
 
 
 def _keep_places(turn: Turn) -> None:
@@ -184,7 +178,7 @@ def _keep_places(turn: Turn) -> None:
         soft.reservation = None
     soft.fleet.keep(kept_places(soft.reservation, soft.host_view, state, soft))
     if soft.reservation is not None:
-        soft.reservation.checked = (soft.fleet.epoch, len(soft.fleet.changes))
+        soft.reservation.checked = rests_on(state, soft)
 
 
 def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
@@ -200,7 +194,8 @@ def _reserve_for_oldest(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
         if held is not None and state.jobs[held.job].queue_sequence <= job.queue_sequence:
             return
         # What foreign load keeps out is passed over: it must not cost the next its place.
-        found = reserve(job, demand_of(state.policy.profiles[job.profile]), state, soft)
+        demand = demand_of(state.policy.profiles[job.profile])
+        found = reservation_for(job, demand, state, soft)
         if found is not None:
             soft.reservation = found
             _keep_places(turn)

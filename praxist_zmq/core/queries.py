@@ -12,7 +12,7 @@ from ..protocol.replies import EventsReply, JobReply, JobsReply, StatusReply
 from ..protocol.views import HostLoad, ProcessView
 from . import narrate
 from .activity import phases
-from .admission import registry_silence
+from .admission import COARSE, at_cap, planned_by_peer, registry_silence
 from .alarms import alarms, default_never_fits
 from .placement import stale_sample
 from .selectors import select
@@ -20,6 +20,8 @@ from .state import BrokerState, Job
 from .timestamps import rfc3339, timestamp
 from .turn import Turn, subject
 from .views import Viewer
+
+CAPPED = COARSE["peer_cap"]
 
 
 def show(turn: Turn, request: req.ShowJob) -> JobReply:
@@ -219,17 +221,27 @@ def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _blocked(turn: Turn) -> dict[str, int]:
-    """Queued jobs by the coarse word of what blocks them, worked out once a lane."""
+    """Queued jobs by the coarse word of what blocks them, worked out once a lane. Those of peers
+    at their cap have a word of their own when nothing else holds their lane."""
     state, soft = turn.state, turn.soft
     viewer = Viewer(state, soft)
+    planned = planned_by_peer(state, soft)
     found: dict[str, int] = {}
     for lane, size in soft.queue.sizes.items():
-        head = soft.queue.head(lane)
-        if head is None:
+        name = soft.queue.head(lane) or soft.queue.first_parked(lane)
+        if name is None:
             continue
-        view = viewer.job(state.jobs[head])
-        word = view.queue_blocked_reason or "starting"
-        found[word] = found.get(word, 0) + size
+        word = viewer.job(state.jobs[name]).queue_blocked_reason
+        capped = sum(
+            count
+            for peer, count in soft.queue.peer_sizes[lane].items()
+            if word is None and at_cap(peer, state, planned)
+        )
+        if capped:
+            found[CAPPED] = found.get(CAPPED, 0) + capped
+        if size > capped:
+            word = word or "starting"
+            found[word] = found.get(word, 0) + size - capped
     for name in soft.held_back:
         word = viewer.job(state.jobs[name]).queue_blocked_reason or "starting"
         found[word] = found.get(word, 0) + 1

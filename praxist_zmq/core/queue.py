@@ -40,6 +40,8 @@ class Queue:
     sizes: dict[Lane, int] = field(default_factory=dict)
     peers: dict[str, str] = field(default_factory=dict)
     """Waiting job -> its peer."""
+    peer_sizes: dict[Lane, dict[str, int]] = field(default_factory=dict)
+    """How many of a lane's jobs are of which peer."""
     parked: dict[str, dict[Lane, list[Entry]]] = field(default_factory=dict)
     """Peer at its cap -> entries that were at a head, oldest first: they block nobody."""
 
@@ -57,6 +59,8 @@ class Queue:
         self.waiting[job.job] = (lane, entry)
         self.peers[job.job] = job.peer
         self.sizes[lane] = self.sizes.get(lane, 0) + 1
+        of_peers = self.peer_sizes.setdefault(lane, {})
+        of_peers[job.peer] = of_peers.get(job.peer, 0) + 1
         self._enter(lane, entry)
 
     def remove(self, job: str) -> bool:
@@ -65,10 +69,14 @@ class Queue:
         if place is None:
             return False
         lane = place[0]
-        del self.peers[job]
+        peer, of_peers = self.peers.pop(job), self.peer_sizes[lane]
+        of_peers[peer] -= 1
+        if not of_peers[peer]:
+            del of_peers[peer]
         self.sizes[lane] -= 1
         if not self.sizes[lane]:
             del self.sizes[lane]
+            del self.peer_sizes[lane]
             del self.lanes[lane]
             del self.entries[lane]
             for lanes in self.parked.values():
@@ -96,6 +104,13 @@ class Queue:
                 del self.parked[peer][lane]
         if peer in self.parked and not self.parked[peer]:
             del self.parked[peer]
+
+    def first_parked(self, lane: Lane) -> str | None:
+        """Of the jobs of a lane that were set aside, the one that has waited longest."""
+        entries = (entry for lanes in self.parked.values() for entry in lanes.get(lane, ()))
+        still = (entry for entry in entries if self.waiting.get(entry[2]) == (lane, entry))
+        oldest = min(still, default=None)
+        return None if oldest is None else oldest[2]
 
     def _enter(self, lane: Lane, entry: Entry) -> None:
         entries = self.entries.setdefault(lane, set())
@@ -172,6 +187,7 @@ class Queue:
             waiting=dict(self.waiting),
             sizes=dict(self.sizes),
             peers=dict(self.peers),
+            peer_sizes={lane: dict(peers) for lane, peers in self.peer_sizes.items()},
             parked={
                 peer: {lane: list(heap) for lane, heap in lanes.items()}
                 for peer, lanes in self.parked.items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from ..protocol.claims import HostView
-from .demand import Demand, demand_of
+from .demand import Demand, demand_of, is_exclusive
 from .device_load import DeviceLoad, Holding, without
 from .kept_place import KeptPlace, Reservation
 from .room import Extra, room
@@ -26,7 +26,9 @@ DEPARTURE_SHARE = 0.5
 """A running attempt is expected to end at its median."""
 
 
-def reserve(job: Job, demand: Demand, state: BrokerState, soft: SoftState) -> Reservation | None:
+def reservation_for(
+    job: Job, demand: Demand, state: BrokerState, soft: SoftState
+) -> Reservation | None:
     """The devices on which the job can start soonest. None when foreign load keeps it out: then
     no drain of ours would help it."""
     found: list[tuple[float, int, int, str]] = []
@@ -57,9 +59,7 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
     profile = state.policy.profiles.get(job.profile)
     if profile is None or demand_of(profile) != reservation.demand:
         return False
-    fleet = soft.fleet
-    now = (fleet.epoch, len(fleet.changes))
-    if now == reservation.checked and soft.now_ms < reservation.checked_until_ms:
+    if rests_on(state, soft) == reservation.checked and soft.now_ms < reservation.checked_until_ms:
         return True
     latest = 0.0
     for uuid in reservation.uuids:
@@ -72,6 +72,12 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
     reservation.needed_at_ms = None if math.isinf(latest) else latest
     reservation.checked_until_ms = soft.now_ms + CHECKED_MS
     return True
+
+
+def rests_on(state: BrokerState, soft: SoftState) -> tuple[int, int, int]:
+    """Another value when devices changed or run times were learnt: who may pass is judged by the
+    same run times as when the place will be needed."""
+    return soft.fleet.epoch, len(soft.fleet.changes), state.calibration.learnt
 
 
 def starts_at(
@@ -147,7 +153,7 @@ def kept_places(
         extra = Extra(
             envelope.memory_mib,
             envelope.utilization_pct,
-            envelope.exclusive or envelope.memory_mib is None or envelope.utilization_pct is None,
+            is_exclusive(envelope),
         )
         whose = f"run {names.get(waiting.run_key, waiting.run_key[:12])}, which holds fewer"
         for uuid in envelope.device_uuids:

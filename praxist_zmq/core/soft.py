@@ -16,6 +16,7 @@ from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
 from ..protocol.views import Progress
+from .demand import Demand
 from .fleet import Fleet
 from .kept_place import Reservation
 from .queue import Queue
@@ -128,8 +129,8 @@ class SoftState:
     want_reported: Want | None = None
     """What the registry was last told that we wait for."""
     fleet: Fleet = field(default_factory=Fleet)
-    surveys: dict[int, Any] = field(default_factory=dict)
-    """By identity of the profile: its `Survey` of the devices."""
+    surveys: dict[Demand, Any] = field(default_factory=dict)
+    """Demand -> its `Survey` of the devices; profiles that declare the same share one."""
     reservation: Reservation | None = None
     deadlines_ms: dict[int, float] = field(default_factory=dict)
     """Generation -> CLOCK_BOOTTIME of its deadline: a step of the wall clock does not move it."""

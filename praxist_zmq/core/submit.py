@@ -32,8 +32,6 @@ from .views import Viewer
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
 
-"""Advice on a tag that no retry may change, where waiting for it is none."""
-
 PEER_GENERATION = re.compile(r"gen(0|[1-9][0-9]{0,5})_")
 ProfileSource = Literal["named", "default", "stored"]
 

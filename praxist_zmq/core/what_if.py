@@ -85,15 +85,15 @@ class WhatIf:
         self._freed_peers.append(self.state.jobs[job].peer)
         return found
 
-    def end_foreign(self, run_key: str, attempt: str) -> None:
+    def end_of_another_run(self, run_key: str, attempt: str) -> None:
         """An attempt of another run ends."""
         fleet = self.soft.fleet
-        for uuid, held in list(fleet.foreign_rows.items()):
+        for uuid, held in list(fleet.rows_of_others.items()):
             for row in held:
                 if (row.run_key, row.attempt) == (run_key, attempt) and uuid in fleet.devices:
                     fleet.devices[uuid] = left_by(fleet.devices[uuid], of_row(row))
                     fleet.released_at_ms[uuid] = self.soft.now_ms
-            fleet.foreign_rows[uuid] = [
+            fleet.rows_of_others[uuid] = [
                 row for row in held if (row.run_key, row.attempt) != (run_key, attempt)
             ]
             fleet.changed((uuid,))
@@ -199,7 +199,7 @@ def _copy_of_fleet(fleet: Fleet) -> Fleet:
     return replace(
         fleet,
         devices=dict(fleet.devices),
-        foreign_rows=dict(fleet.foreign_rows),
+        rows_of_others=dict(fleet.rows_of_others),
         plans={uuid: dict(plans) for uuid, plans in fleet.plans.items()},
         released_at_ms=dict(fleet.released_at_ms),
         known=dict(fleet.known),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PraxistError
+from ..protocol.envelope import LEDGER_VERSION
 from . import files, frame, segment
 from .ballast import Ballast
 from .reading import Known, LedgerReader
@@ -114,6 +115,7 @@ class Ledger:
                 raise
             self._open_last()
         self._ballast.fill()
+        self._seal_older_format()
         self._loaded = self._reader.snapshot = None
         self._state = "started"
 
@@ -244,6 +246,14 @@ class Ledger:
         except OSError as error:
             raise self._poisoned(error) from error
         self._poison = None
+
+    def _seal_older_format(self) -> None:
+        """What is written from now on belongs under a header that older programs refuse: they
+        would take a kind of event that they do not know for damage to one job."""
+        header = self._segments[-1].header
+        has_records = self._sequence >= header.first_sequence
+        if header.format_version < LEDGER_VERSION and has_records:
+            self._rotate()
 
     def _create(self, number: int) -> tuple[int, Known, int]:
         """A durable new segment: (descriptor, segment, checksum to go on from)."""

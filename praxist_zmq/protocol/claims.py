@@ -85,7 +85,8 @@ class RunRow(Frozen):
 
 
 class RunWant(Frozen):
-    """A want as all runs see it. It holds against runs that hold more than `held`."""
+    """A want as all runs see it. It holds against runs that hold more than `held`, and against
+    those that hold as much and were granted something since this one was."""
 
     run_key: RunKey = Field(description="The run that waits")
     held: int = Field(ge=0, description="Allocations it holds")

@@ -13,7 +13,9 @@ Json = dict[str, Any]
 
 PROTOCOL_NAME = "praxist-zmq"
 PROTOCOL_VERSION = 1
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2
+"""One higher with every release whose events or snapshots hold what the one before cannot read.
+2: `limit_changed`, `binding_observed`; the limit and the run times in snapshots."""
 PREAMBLE = b"praxist-zmq/1"
 
 

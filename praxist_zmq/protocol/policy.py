@@ -60,7 +60,7 @@ class SchedulerPolicy(Frozen):
         default=1, ge=1, description="The limit at start, before pressure moves it"
     )
     cpu_low_pct: float = Field(
-        default=65.0, ge=0, le=100, description="CPU use below which the limit may rise"
+        default=65.0, ge=0, le=100, description="CPU use at or below which the limit may rise"
     )
     cpu_high_pct: float = Field(
         default=92.0, ge=0, le=100, description="CPU use at or over which the limit falls"

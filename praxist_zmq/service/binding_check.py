@@ -17,7 +17,8 @@ from .. import binding
 from ..errors import PraxistError
 from ..host.clock import Clock, pause_ms
 from ..host.cuda_context import CudaAnswer, CudaContext, end_all, wait_answers
-from ..host.device_owners import DeviceOwners, OwnerDriver
+from ..host.device_driver import DeviceDriver
+from ..host.nvml import open_nvml
 
 DEVICES_MAX = 64
 OBSERVE_MS = 2_000
@@ -67,14 +68,41 @@ class CheckReport:
         return EXIT_CODES[self.verdict]
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceOwners:
+    """One device and the pids on it; `pids` is None when the driver does not tell, see `reason`."""
+
+    index: int
+    uuid: str
+    pids: frozenset[int] | None
+    reason: str = ""
+
+
 Sight = dict[str, DeviceOwners]
+
+
+def _owners(driver: DeviceDriver) -> Sight:
+    """Every device that the driver has now. Raises `no_driver`, also when it fails as a whole."""
+    reading = driver.sample()
+    if reading.state in ("unavailable", "unknown"):
+        raise PraxistError("no_driver", reading.reason or f"the driver is {reading.state}")
+    return {
+        device.uuid: DeviceOwners(
+            device.index,
+            device.uuid,
+            None if device.processes is None else frozenset(p.pid for p in device.processes),
+            (device.reason or "") if device.processes is None else "",
+        )
+        for device in reading.devices
+        if device.state != "lost"
+    }
 
 
 class _Watch:
     """NVML behind a deadline: a look that hangs is left to its thread."""
 
     def __init__(self) -> None:
-        self._driver = OwnerDriver()
+        self._driver = open_nvml()
         self._result: Sight | PraxistError | None = None
 
     def look(self, timeout_ms: int) -> Sight | None:
@@ -89,7 +117,7 @@ class _Watch:
 
     def _work(self) -> None:
         try:
-            self._result = self._driver.look()
+            self._result = _owners(self._driver)
         except PraxistError as error:
             self._result = error
 

@@ -120,7 +120,7 @@ def judge(profiles: Mapping[str, Profile], sample: HostSampled) -> list[ProfileV
 
 
 def _judge(name: str, profile: Profile, sample: HostSampled) -> ProfileVerdict:
-    reason = _never_fits(profile, sample)
+    reason = never_fits(profile, sample)
     if reason is not None:
         return ProfileVerdict(name, False, reason)
     if profile.accelerator == "gpu" and sample.probe_state == "unknown":
@@ -129,15 +129,11 @@ def _judge(name: str, profile: Profile, sample: HostSampled) -> ProfileVerdict:
     measured = tuple(each for each in sample.devices if each.memory_total_mib is not None)
     hidden = len(sample.devices) - len(measured)
     if hidden and profile.gpu_memory_gb is not None:
-        reason = _never_fits(profile, sample.model_copy(update={"devices": measured}))
+        reason = never_fits(profile, sample.model_copy(update={"devices": measured}))
     if reason is not None:
         which = "a device" if hidden == 1 else f"{hidden} devices"
         return ProfileVerdict(name, None, f"the memory of {which} is not known")
     return ProfileVerdict(name, True, None)
-
-
-def _never_fits(profile: Profile, sample: HostSampled) -> str | None:
-    return never_fits(profile, sample)
 
 
 def _driver(sim: SimulatedDevices | None) -> DeviceDriver:

@@ -204,7 +204,7 @@ def test_a_pid_that_nvml_does_not_show_is_unobserved(driver: FakeDriver) -> None
 def test_processes_that_nvml_does_not_tell_are_unobserved(driver: FakeDriver) -> None:
     document = driver.document(**assigned(ONE), FAKE_NVML="denied")
     assert verdicts(document) == {ONE: "unobserved"}
-    assert "does not tell" in document["devices"][0]["detail"]
+    assert "processes unknown" in document["devices"][0]["detail"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from praxist_zmq.ledger import frame
+from praxist_zmq.protocol.envelope import LEDGER_VERSION
 from tests.support import oracle
 from tests.support.run import Run
 from tests.support.run_fixtures import MakeRun
@@ -80,7 +81,8 @@ def test_newer_version_refuses(make_run: MakeRun) -> None:
     _down_with_jobs(run)
     first = _segments(run.paths.ledger)[0]
     line, _, rest = first.read_bytes().partition(b"\n")
-    payload = line.split(b" ", 3)[3].replace(b'"format_version":1', b'"format_version":999')
+    known = b'"format_version":%d' % LEDGER_VERSION
+    payload = line.split(b" ", 3)[3].replace(known, b'"format_version":999')
     first.write_bytes(frame.encode(0, payload, 0)[0] + rest)
     before = _content(run.paths.ledger)
     refused = run.try_up()

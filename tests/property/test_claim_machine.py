@@ -22,9 +22,9 @@ from praxist_zmq.core.claim_commands import (
     ProcessesProvedAbsent,
     RegistryStarted,
 )
-from praxist_zmq.core.claim_fit import is_exclusive
 from praxist_zmq.core.claim_invariants import history_violations, state_violations
 from praxist_zmq.core.claim_state import Watch
+from praxist_zmq.core.demand import is_exclusive
 from praxist_zmq.protocol.claims import (
     Bind,
     ClaimReleased,

@@ -100,7 +100,7 @@ def test_unknown_demand_is_told_how_to_become_known() -> None:
     world.look()
     answer = explained(world, waiting)
     assert [blocker.code for blocker in answer.blockers] == ["gpu_needs_exclusive"]
-    assert any("profile observe --name alone" in option for option in answer.options)
+    assert any("praxist-zmq config explain gpu_memory_gb" in option for option in answer.options)
     assert any("only if the task calls it equivalent" in option for option in answer.options)
     assert answer.would_start[0].event.startswith("external use of GPU 0 ends")
 
@@ -137,8 +137,11 @@ def test_a_peer_at_its_cap_is_counted_with_what_is_being_started() -> None:
             )
         )  # fmt: skip
     assert len(world.broker.soft.plans) == 1
-    (blocker,) = explained(world, "j-2").blockers
+    capped = explained(world, "j-2")
+    (blocker,) = capped.blockers
     assert (blocker.code, blocker.detail) == ("peer_cap", "p1 runs 1 of 1")
+    # The cap is the peer's: under no profile would one more of it start.
+    assert not any("would start now" in option for option in capped.options)
     assert explained(world, "j-1").blockers == ()
 
 

@@ -12,8 +12,15 @@ from praxist_zmq.core.queries import status
 from praxist_zmq.core.soft import EVENTS_KEPT
 from praxist_zmq.core.turn import Turn
 from praxist_zmq.protocol.events import AdmissionOpened
-from praxist_zmq.protocol.requests import GetPolicy, GetStatus, HoldAdmission, ReadEvents
+from praxist_zmq.protocol.requests import (
+    CancelJobs,
+    GetPolicy,
+    GetStatus,
+    HoldAdmission,
+    ReadEvents,
+)
 from tests.support.broker_world import BOOT, World
+from tests.support.explained import LoadedWorld, Wish
 
 
 def test_a_hold_that_nobody_released_is_told() -> None:
@@ -33,6 +40,21 @@ def test_the_contract_in_force_is_told_and_survives_a_restart() -> None:
     world.start_broker()
     reply = world.ask(GetPolicy())
     assert (reply.policy, reply.is_default) == (world.policy, False)
+
+
+def test_jobs_of_a_peer_at_its_cap_are_counted_as_such() -> None:
+    world = LoadedWorld([(0, 0.0)], cap=1)
+    for peer in ("p1", "p1", "p1", "p2", "p2"):
+        world.submit(Wish(peer, "cpu"))
+    world.look()
+    assert world.ask(GetStatus()).queue_blocked_reasons == {"per_peer_capacity": 3}
+    world.broker.state.limit = 2  # what holds everybody is told first
+    assert world.ask(GetStatus()).queue_blocked_reasons == {"concurrency_limit": 3}
+    world.broker.state.limit = 8
+    world.ask(CancelJobs(jobs=tuple(world.queued()), reason="no"))
+    world.look()
+    assert world.ask(GetStatus()).queue_blocked_reasons == {}
+    assert not world.broker.soft.queue.peer_sizes
 
 
 class Looked(tuple[int, Any]):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.ledger import frame, segment
+from praxist_zmq.protocol.envelope import LEDGER_VERSION
 from praxist_zmq.protocol.limits import LEDGER_RECORD_BYTES_MAX
 from tests.support.ledgers import bytes_of, contents, filled, opened, started
 
@@ -251,7 +252,7 @@ def test_another_version_program_or_run_is_refused(tmp_path: Path) -> None:
     path = segment.path_of(directory, 1)
     whole = path.read_bytes()
     for changes, code in (
-        ({"format_version": 2, "shape": "unknown"}, "ledger_newer"),
+        ({"format_version": LEDGER_VERSION + 1, "shape": "unknown"}, "ledger_newer"),
         ({"program": "registry"}, "ledger_damaged"),
         ({"run_id": "other"}, "ledger_damaged"),
         ({"segment": 7}, "ledger_damaged"),
