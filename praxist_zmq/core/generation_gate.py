@@ -23,6 +23,12 @@ def time_left_ms(found: Generation, soft: SoftState) -> float | None:
     return due - soft.now_ms
 
 
+def frozen(number: int, state: BrokerState) -> bool:
+    """Whether nothing of a generation may start any more."""
+    found = state.generations.get(number)
+    return found is not None and found.phase in ("frozen", "closed")
+
+
 def generation_refusal(
     number: int, profile: str, work_class: str, eta_ms: int | None, state: BrokerState,
     soft: SoftState,
