@@ -38,7 +38,7 @@ def generation_refusal(
     if found is None:
         return None
     if found.phase in ("frozen", "closed"):
-        return Refused("generation_closing", f"generation {number}: {found.reason}")
+        return Refused("generation_closing", f"generation {number} is frozen: {found.reason}")
     if found.phase == "assessment" and work_class != "mature":
         return Refused("generation_assessment", f"generation {number}: {found.reason}")
     left_ms = time_left_ms(found, soft)

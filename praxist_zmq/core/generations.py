@@ -272,7 +272,8 @@ def named(state: BrokerState, number: int | None) -> Generation:
 def _reject_queue(turn: Turn, found: Generation, code: str, *, only_ordinary: bool) -> list[str]:
     """Reject what waits, durably, before anybody is told."""
     rejected = []
-    detail = f"generation {found.number}: {found.reason}"
+    what = "" if only_ordinary else " is frozen"
+    detail = f"generation {found.number}{what}: {found.reason}"
     for job in list(turn.state.jobs.values()) if found.counts["queued"] else ():
         if job.generation != found.number or job.state != "queued":
             continue

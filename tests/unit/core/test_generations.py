@@ -72,7 +72,7 @@ def test_waiting_clients_of_rejected_jobs_are_answered_in_the_same_turn() -> Non
     close(world)
     (reply,) = world.replies["watch-2"]
     assert (reply.job.state, reply.job.reject_code) == ("rejected", "generation_closing")
-    assert "closed" in reply.job.note
+    assert reply.job.failure_signature == "generation 0 is frozen: closed"
     assert "watch-1" not in world.replies
     world.finish_one(3)
     world.settle()
@@ -204,7 +204,7 @@ def test_a_close_file_of_others_freezes() -> None:
     (reply,) = world.replies["b"]
     assert isinstance(reply, Refusal)
     assert (reply.code, reply.detail) == (
-        "generation_closing", "generation 0: STOP_SIGNAL is there",
+        "generation_closing", "generation 0 is frozen: STOP_SIGNAL is there",
     )  # fmt: skip
     assert world.closing == set(), "the file is theirs"
 
