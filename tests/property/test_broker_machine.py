@@ -146,9 +146,21 @@ class BrokerMachine(RuleBasedStateMachine):
     def assess(self, generation: int) -> None:
         self.world.ask(AssessGeneration(generation=generation))
 
-    @rule(generation=st.sampled_from([0, 1, None]), signal=st.booleans())
-    def freeze(self, generation: int | None, signal: bool) -> None:
-        self.world.ask(FreezeGeneration(generation=generation, signal=signal))
+    @rule(generation=st.sampled_from([0, 1, None]), signal=st.booleans(), steps=st.integers(0, 8))
+    def freeze(self, generation: int | None, signal: bool, steps: int) -> None:
+        """Anywhere on the way of a new job; then the rest of its way is gone."""
+        world = self.world
+        tag = f"late-{len(world.disk)}"
+        request = SubmitJob(peer="p3", tag=tag, command=("run",), cwd="/", environment={})
+        reply = world.ask(request)
+        if isinstance(reply, Submitted):
+            self.accepted[reply.job.job] = tag
+        for _ in range(steps):
+            world.deliver()
+        world.ask(FreezeGeneration(generation=generation, signal=signal))
+        self.nothing_starts_after_a_freeze()
+        for _ in range(8):
+            world.deliver()
 
     @rule(generation=st.integers(0, 1))
     def see_a_close_file(self, generation: int) -> None:
