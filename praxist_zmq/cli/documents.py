@@ -34,6 +34,11 @@ DEVICE_KEYS = (
     "free_utilization_pct", "attribution", "external", "reason",
 )  # fmt: skip
 BLOCKER_KEYS = ("code", "detail", "need", "free", "limit", "unit")
+GENERATION_KEYS = (
+    "generation", "state", "reason", "opened_at", "deadline", "cohort_size", "mature_quorum",
+    "publish_completed", "jobs", "attempts", "results", "maturity", "advice",
+)  # fmt: skip
+RESULT_KEYS = ("generation", "tag", "peer", "mature", "source", "published_at")
 EVENT_KEYS = ("sequence", "at", "type", "job", "attempt", "text")
 
 _LISTS = frozenset(

@@ -21,7 +21,17 @@ from .settings import Settings
 from .words import LINE_COLUMNS, PROGRAM, fitted, safe, wrapped
 
 REJECTING = frozenset(
-    {"admission_closed", "already_running", "not_yours", "contract_invalid", "outcome_unknown"}
+    {
+        "admission_closed",
+        "already_running",
+        "not_yours",
+        "contract_invalid",
+        "outcome_unknown",
+        "generation_closing",
+        "generation_assessment",
+        "insufficient_generation_time",
+        "generation_unknown",
+    }
 )
 
 

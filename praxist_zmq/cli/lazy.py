@@ -37,6 +37,7 @@ VERBS: dict[str, Verb] = {
         Verb("progress", "progress", "Tell, inside a job, how far it has come.", "Peers"),
         Verb("cancel", "cancel", "Withdraw queued jobs; with --yes end running ones.", "Peers"),
         Verb("protected", "protected", "Keep processes of a peer's own from clean-up.", "Peers"),
+        Verb("results", "results", "Publish and list the evidence of a generation.", "Peers"),
         Verb("queue", "queue", "List jobs (also: ps).", "Watching"),
         Verb("show", "show", "Show one job.", "Watching"),
         Verb("status", "status", "Show the state of the run.", "Watching"),
@@ -46,6 +47,8 @@ VERBS: dict[str, Verb] = {
         Verb("up", "up", "Start the scheduler of a run.", "Operators"),
         Verb("down", "down", "End the scheduler; experiments go on.", "Operators"),
         Verb("stop", "stop", "End the run with all its experiments.", "Operators"),
+        Verb("generation", "generation", "Open, assess, close and show generations.", "Operators"),
+        Verb("freeze", "freeze", "Start nothing more; what runs goes on.", "Operators"),
         Verb("config", "config", "Write, check and explain the contract.", "Operators"),
         Verb("sim", "sim", "Set foreign load and faults on simulated devices.", "Operators"),
         Verb("ledger", "ledger", "Verify, read or repair the ledger offline.", "Operators"),
@@ -60,6 +63,7 @@ MEANT = {
     "delete": "cancel", "add": "submit", "enqueue": "submit", "run": "launch", "start": "up",
     "serve": "up", "log": "logs", "tail": "logs", "follow": "logs", "why": "explain",
     "info": "show", "inspect": "show", "history": "events", "resume": "up", "devices": "gpus",
+    "close": "generation", "assess": "generation", "publish": "results", "evidence": "results",
 }  # fmt: skip
 """Verbs of other tools, and ours for them: told, never taken."""
 

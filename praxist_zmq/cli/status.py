@@ -19,6 +19,7 @@ from . import output
 from .blocked import why_short
 from .connect import Caller, ask, connect
 from .documents import STATUS_KEYS, status_document
+from .generation import deadline_words, mature_words
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import read_small
@@ -147,6 +148,7 @@ def page(status: Json, more: More, settings: Settings) -> list[str]:
         "Run": _run(status),
         "Service": _service(status),
         "Jobs": _jobs(status),
+        "Evidence": _evidence(status),
         "Limit": limit_words(status),
         "Pressure": _pressure(status),
         "GPUs": _gpus(status, more.devices),
@@ -172,8 +174,20 @@ def page(status: Json, more: More, settings: Settings) -> list[str]:
 def _run(status: Json) -> str:
     generation = status.get("generation") or {}
     number = generation.get("number")
-    told = "" if number is None else f"   generation {number} {safe(generation.get('state') or '')}"
-    return safe(status["run_dir"]) + told.rstrip()
+    if number is None:
+        return safe(status["run_dir"])
+    told = [f"generation {number} {safe(generation.get('state') or '')}".rstrip()]
+    told += filter(None, (deadline_words(generation.get("deadline")),))
+    return f"{safe(status['run_dir'])}   {', '.join(told)}"
+
+
+def _evidence(status: Json) -> str | None:
+    """The debt of the current generation, where it has a target."""
+    number = str((status.get("generation") or {}).get("number"))
+    found = ((status.get("resource_supply") or {}).get("maturity") or {}).get(number)
+    if not found or not (found["target"] and found["completed"] + found["inflight_jobs"]):
+        return None
+    return mature_words(found)
 
 
 def _service(status: Json) -> str | None:

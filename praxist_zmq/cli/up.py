@@ -161,14 +161,19 @@ def _devices_line(simulated: dict[str, Any]) -> str:
     help="Simulated devices, or `none` for real ones; without it as at the last start.",
 )
 @click.option("--detach", is_flag=True, help="Return once it is ready.")
-@click.option("--generation", type=click.IntRange(0, 1_000_000), metavar="N", help="Generation.")
+@click.option(
+    "--generation",
+    type=click.IntRange(0, 1_000_000),
+    metavar="N",
+    help="Open it; run one that had ended again.",
+)
 @click.option(
     "--cohort-size",
     type=click.IntRange(1, 1_000_000),
     metavar="N",
-    help="Peers of the generation; shown.",
+    help="Peers of the generation.",
 )
-@click.option("--deadline", type=DURATION, metavar="DUR", help="Time the generation has; shown.")
+@click.option("--deadline", type=DURATION, metavar="DUR", help="Time the generation has.")
 @click.option(
     "--max-per-peer",
     callback=_parse_cap,

@@ -28,6 +28,8 @@ from .words import (
 )
 
 BLOCKERS_SHOWN = 6
+EXIT_CLOSED = 69
+"""Absent or closed: a later generation or the operator may help, a change of the request not."""
 UNKNOWN_HELP = "look at the log and the results; it is not run again under this tag"
 
 
@@ -278,7 +280,9 @@ def final_line(job: Json) -> str:
     state, name = job["state"], job["job"]
     if state == "rejected":
         why = job.get("note") or job.get("failure_signature") or "it will not run"
-        return cut(f"rejected {name}: {safe(why)}", 2 * LINE_COLUMNS)
+        row = ERRORS.get(job.get("reject_code") or "")
+        title = f"{row.title}: " if row is not None and row.exit_code == EXIT_CLOSED else ""
+        return cut(f"rejected {name}: {title}{safe(why)}", 2 * LINE_COLUMNS)
     if state == "drained_unknown":
         return f"drained_unknown {name} outcome unknown: it ended while nothing could see how"
     line = f"{state} {name} {ending(job)}"
@@ -297,6 +301,9 @@ def final_lines(job: Json) -> list[str]:
     lines = [final_line(job)]
     if job["state"] == "drained_unknown":
         return lines + unknown_advice(job)
+    row = ERRORS.get(job.get("reject_code") or "")
+    if job["state"] == "rejected" and row is not None and row.exit_code == EXIT_CLOSED:
+        lines += wrapped("help", row.help)
     if job["state"] == "failed" and job.get("log_path"):
         lines.append(f"  log   {safe(job['log_path'])}")
     return lines

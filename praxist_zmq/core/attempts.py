@@ -26,6 +26,7 @@ from .retry import decide_retry
 from .soft import SoftState
 from .state import Attempt, Job
 from .turn import Turn
+from .withdraw import reject
 
 Outcome = Literal["exited", "exec_failed", "never_ran", "spawn_failed", "unknown"]
 
@@ -241,6 +242,14 @@ def _decide_job(
     turn: Turn, job: Job, attempt: Attempt, at_ms: int, log_tail: str, *, permanent: bool
 ) -> None:
     """End the job or put it back in the queue."""
+    late = generation_refusal(
+        job.generation, job.profile, job.work_class, job.eta_ms, turn.state, turn.soft
+    )
+    if late is not None and attempt.outcome == "never_ran" and job.cancel_reason is None:
+        # Its generation was frozen while it stood at its barrier: as good as still queued.
+        _requeue(turn, job, attempt, "never_ran", consumed=False)
+        reject(turn, job, late.code, late.detail, frees_identity=False)
+        return
     decision = decide_retry(
         outcome=attempt.outcome or "unknown",
         exit_code=attempt.exit_code,
@@ -250,24 +259,32 @@ def _decide_job(
         withdrawn_in_a_row=job.withdrawn_in_a_row,
         ending=job.cancel_reason is not None
         or turn.state.closed_reason is not None
-        or generation_refusal(
-            job.generation, job.profile, job.work_class, job.eta_ms, turn.state, turn.soft
-        )
-        is not None,
+        or late is not None,
     )
     if decision.again and decision.reason is not None:
-        turn.record(
-            ev.JobRequeued(
-                at_ms=turn.stamp.at_ms,
-                job=job.job,
-                attempt=attempt.attempt,
-                reason=decision.reason,
-                consumed=decision.consumed,
-            )
-        )
+        _requeue(turn, job, attempt, decision.reason, consumed=decision.consumed)
         turn.soft.queue.put(job)
     else:
         _finish(turn, job, attempt, at_ms, decision.state or "failed", decision.category, log_tail)
+
+
+def _requeue(
+    turn: Turn,
+    job: Job,
+    attempt: Attempt,
+    reason: Literal["exit_75", "never_ran", "spawn_failed"],
+    *,
+    consumed: bool,
+) -> None:
+    turn.record(
+        ev.JobRequeued(
+            at_ms=turn.stamp.at_ms,
+            job=job.job,
+            attempt=attempt.attempt,
+            reason=reason,
+            consumed=consumed,
+        )
+    )
 
 
 def _finish(

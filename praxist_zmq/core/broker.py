@@ -122,14 +122,18 @@ class Broker:
         reopen: bool,
         cohort_size: int | None = None,
         deadline_at_ms: int | None = None,
+        open_generation: bool = False,
     ) -> Decision:
         """After the replay: a new epoch, the contract, and every waiting job back in its place.
 
-        What is not told of the generation stays as it was, or is unknown of a new one.
+        What is not told of the generation stays as it was, or is unknown of a new one. With
+        `open_generation` (`up` named it) one that had ended is run again.
         """
         self.soft.fleet.run_key = self.soft.run_key
         self.soft.probe_known_ms = stamp.mono_ms
         turn = self._turn(stamp)
+        stopped = self.state.closed_reason not in (None, generations.ALL_FROZEN)
+        known = generation in self.state.generations
         turn.record(
             ev.BrokerStarted(
                 at_ms=stamp.at_ms,
@@ -137,14 +141,16 @@ class Broker:
                 epoch=self.state.epoch + 1,
                 boot_id=boot_id,
                 version=version,
-                reopened=reopen and self.state.closed_reason is not None,
+                reopened=reopen and stopped,
             )
         )
         self._adopt(turn, policy, generation, cohort_size, deadline_at_ms)
-        if reopen and self.state.closed_reason is not None:
+        if reopen and stopped:
             turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
-        # Only a stop closes admission: a broker that takes over in the middle of one goes on.
-        self.soft.stopping = self.state.closed_reason is not None
+        if open_generation:
+            generations.open_at_start(turn, generation, known=known)
+        # A broker that takes over in the middle of a stop goes on with it.
+        self.soft.stopping = stopped and not reopen
         for job in list(self.state.jobs.values()):
             if job.state == "running" and self.state.live_attempt(job) is None:
                 self._end_without_attempt(turn, job)

@@ -128,7 +128,7 @@ def stop(turn: Turn, request: req.StopRun) -> Stopping:
     )
     if request.dry_run:
         return answer
-    if state.closed_reason is None:
+    if state.closed_reason != STOPPED:
         turn.record(ev.AdmissionClosed(at_ms=turn.stamp.at_ms, reason=STOPPED))
     soft.stopping = True
     for job in queued:

@@ -76,8 +76,10 @@ def _generation_opened(event: ev.GenerationOpened, state: BrokerState, sequence:
     state.generation = event.generation
     if event.rerun:
         for job in state.jobs.values():
-            if job.generation == event.generation and job.reject_code in FREED_BY_RERUN:
-                state.identities.pop(job.identity, None)
+            refused = job.generation == event.generation and job.reject_code in FREED_BY_RERUN
+            # Freed once already, the identity may be another job's by now: that one keeps it.
+            if refused and state.identities.get(job.identity) == job.job:
+                del state.identities[job.identity]
 
 
 def _generation_assessed(event: ev.GenerationAssessed, state: BrokerState, sequence: int) -> None:

@@ -23,6 +23,12 @@ def time_left_ms(found: Generation, soft: SoftState) -> float | None:
     return due - soft.now_ms
 
 
+def frozen(number: int, state: BrokerState) -> bool:
+    """Whether nothing of a generation may start any more."""
+    found = state.generations.get(number)
+    return found is not None and found.phase in ("frozen", "closed")
+
+
 def generation_refusal(
     number: int, profile: str, work_class: str, eta_ms: int | None, state: BrokerState,
     soft: SoftState,
@@ -32,7 +38,7 @@ def generation_refusal(
     if found is None:
         return None
     if found.phase in ("frozen", "closed"):
-        return Refused("generation_closing", f"generation {number}: {found.reason}")
+        return Refused("generation_closing", f"generation {number} is frozen: {found.reason}")
     if found.phase == "assessment" and work_class != "mature":
         return Refused("generation_assessment", f"generation {number}: {found.reason}")
     left_ms = time_left_ms(found, soft)

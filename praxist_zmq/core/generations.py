@@ -10,16 +10,18 @@ Evidence"; the reference of the original system, 3 "Time", 7, 8.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ..protocol import events as ev
 from ..protocol import requests as req
-from ..protocol.orders import WriteClosingSignal
+from ..protocol.orders import AbandonAttempt, WriteClosingSignal
 from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
 from ..protocol.views import GenerationView, ResultView
 from .generation_gate import time_left_ms
-from .maturity import advice, maturity
+from .identity import identity_of
+from .maturity import advice, maturity, quota_met
 from .soft import SoftState
-from .state import BrokerState, Generation, Job, Published
+from .state import Attempt, BrokerState, Generation, Job, Published
 from .timestamps import rfc3339, timestamp
 from .turn import Refused, Turn
 from .withdraw import reject
@@ -35,6 +37,8 @@ ALL_FROZEN = "every generation was frozen"
 def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
     """Take work for a generation. Opening it again is how a frozen one is run again."""
     state = turn.state
+    if state.closed_reason not in (None, ALL_FROZEN):
+        raise Refused("admission_closed", state.closed_reason or "")
     deadline = None
     if request.deadline_seconds is not None:
         deadline = turn.stamp.at_ms + round(request.deadline_seconds * 1000)
@@ -50,11 +54,41 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
             rerun=request.rerun,
         )
     )
-    turn.soft.deadlines_ms.pop(request.generation, None)
-    turn.send("files", WriteClosingSignal(generation=request.generation, present=False))
-    if state.closed_reason == ALL_FROZEN:
-        turn.record(ev.AdmissionOpened(at_ms=turn.stamp.at_ms, reason="a generation was opened"))
+    _opened(turn, request.generation)
     return _reply(turn, state.generations[request.generation])
+
+
+def _opened(turn: Turn, number: int) -> None:
+    turn.soft.deadlines_ms.pop(number, None)
+    turn.send("files", WriteClosingSignal(generation=number, present=False))
+    if turn.state.closed_reason == ALL_FROZEN:
+        turn.record(ev.AdmissionOpened(at_ms=turn.stamp.at_ms, reason="a generation was opened"))
+
+
+def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
+    """`up` named a generation: a new one is open from now on, one that had ended is run again.
+
+    A deadline that has passed is not kept: it would end the generation before anything ran.
+    """
+    found = turn.state.generations[number]
+    if known and found.phase in ("open", "assessment"):
+        return
+    deadline = found.deadline_at_ms
+    if deadline is not None and deadline <= turn.stamp.at_ms:
+        deadline = None
+    turn.record(
+        ev.GenerationOpened(
+            at_ms=turn.stamp.at_ms,
+            generation=number,
+            cohort_size=found.cohort_size,
+            deadline_at_ms=deadline,
+            mature_quorum=found.mature_quorum,
+            peers=found.peers,
+            publish_completed=found.publish_completed,
+            rerun=known,
+        )
+    )
+    _opened(turn, number)
 
 
 def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
@@ -97,6 +131,9 @@ def freeze_one(turn: Turn, found: Generation, reason: str, signal: bool) -> list
             )
         )
     rejected = _reject_queue(turn, found, "generation_closing", only_ordinary=False)
+    for attempt in _at_barrier(turn, found):
+        # It never ran, so it never will: its job is rejected when its shim has said so.
+        turn.order(AbandonAttempt(attempt=attempt.attempt))
     if found.signal:
         turn.send("files", WriteClosingSignal(generation=found.number, present=True))
     return rejected
@@ -111,9 +148,12 @@ def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
     """Evidence is known. The same again changes nothing; mature is never taken back."""
     found = named(turn.state, request.generation)
     known = found.results.get(request.tag)
-    if known is None or (request.mature and not known.mature):
-        job = turn.state.jobs.get(turn.state.tags.get(request.tag, ""))
-        peer = request.peer or (job.peer if job is not None else None)
+    peer = request.peer or _peer_of(turn.state, found.number, request.tag)
+    if (
+        known is None
+        or (request.mature and not known.mature)
+        or (known.peer is None and peer is not None)
+    ):
         turn.record(
             ev.ResultPublished(
                 at_ms=turn.stamp.at_ms,
@@ -126,6 +166,11 @@ def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
         )
     result = found.results[request.tag]
     return ResultNoted(new=known is None, result=_result(found.number, result))
+
+
+def _peer_of(state: BrokerState, generation: int, tag: str) -> str | None:
+    name = state.identities.get(identity_of(state.run_id, generation, tag))
+    return None if name is None else state.jobs[name].peer
 
 
 def results(turn: Turn, request: req.ListResults) -> ResultsReply:
@@ -146,15 +191,19 @@ def advance(turn: Turn) -> None:
     for found in list(state.generations.values()):
         if found.phase in ("open", "assessment") and _past_deadline(turn, found):
             freeze_one(turn, found, DEADLINE, signal=True)
-        elif found.phase == "assessment" and _quorum_met(turn, found):
+        elif found.phase == "assessment" and quota_met(found, state):
             freeze_one(turn, found, QUORUM_MET, signal=True)
         if found.phase == "frozen" and not found.counts["running"] and not found.counts["queued"]:
             turn.record(ev.GenerationClosed(at_ms=turn.stamp.at_ms, generation=found.number))
 
 
 def resume(turn: Turn) -> None:
-    """After a restart: the signal of a close that may not have been written is written again."""
+    """After a restart: what a freeze or an assessment may not have got to is done again."""
     for found in turn.state.generations.values():
+        if found.phase == "assessment":
+            _reject_queue(turn, found, "generation_assessment", only_ordinary=True)
+        elif found.phase != "open":
+            _reject_queue(turn, found, "generation_closing", only_ordinary=False)
         if found.signal:
             turn.send("files", WriteClosingSignal(generation=found.number, present=True))
 
@@ -162,7 +211,10 @@ def resume(turn: Turn) -> None:
 def completed(turn: Turn, job: Job) -> None:
     """Mature work ended well: evidence, where its generation says so."""
     found = turn.state.generations[job.generation]
-    if found.publish_completed and job.work_class == "mature" and job.tag not in found.results:
+    known = found.results.get(job.tag)
+    if not found.publish_completed or job.work_class != "mature":
+        return
+    if known is None or not known.mature:
         turn.record(
             ev.ResultPublished(
                 at_ms=turn.stamp.at_ms,
@@ -197,9 +249,16 @@ def _past_deadline(turn: Turn, found: Generation) -> bool:
     return left_ms is not None and left_ms <= 0
 
 
-def _quorum_met(turn: Turn, found: Generation) -> bool:
-    figures = maturity(found, turn.state, ())
-    return figures.target > 0 and figures.debt == 0
+def _at_barrier(turn: Turn, found: Generation) -> list[Attempt]:
+    """Attempts that have an allocation and were not told to go."""
+    state = turn.state
+    return [
+        attempt
+        for attempt in state.attempts.values()
+        if attempt.phase in ("allocated", "bound")
+        and attempt.attempt not in turn.soft.released
+        and state.jobs[attempt.job].generation == found.number
+    ]
 
 
 def named(state: BrokerState, number: int | None) -> Generation:
@@ -213,7 +272,8 @@ def named(state: BrokerState, number: int | None) -> Generation:
 def _reject_queue(turn: Turn, found: Generation, code: str, *, only_ordinary: bool) -> list[str]:
     """Reject what waits, durably, before anybody is told."""
     rejected = []
-    detail = f"generation {found.number}: {found.reason}"
+    what = "" if only_ordinary else " is frozen"
+    detail = f"generation {found.number}{what}: {found.reason}"
     for job in list(turn.state.jobs.values()) if found.counts["queued"] else ():
         if job.generation != found.number or job.state != "queued":
             continue
@@ -228,10 +288,12 @@ def _reject_queue(turn: Turn, found: Generation, code: str, *, only_ordinary: bo
 
 
 def _reply(turn: Turn, found: Generation, rejected: list[str] | None = None) -> GenerationReply:
+    waiting = {attempt.attempt for attempt in _at_barrier(turn, found)}
     draining = tuple(
         attempt.job
         for attempt in turn.state.attempts.values()
         if turn.state.jobs[attempt.job].generation == found.number
+        and attempt.attempt not in waiting
     )
     return GenerationReply(
         generation=view(found, turn.state, turn.soft),
@@ -258,6 +320,15 @@ def view(found: Generation, state: BrokerState, soft: SoftState) -> GenerationVi
         maturity=figures,
         advice=advice(found, figures.target),
     )
+
+
+def supply_maturity(state: BrokerState, soft: SoftState) -> dict[str, dict[str, Any]]:
+    """The evidence controller's figures by generation, of those that have not ended."""
+    return {
+        str(found.number): maturity(found, state, soft.mature_leases(found.number)).model_dump()
+        for found in state.generations.values()
+        if found.phase != "closed"
+    }
 
 
 def _result(number: int, one: Published) -> ResultView:

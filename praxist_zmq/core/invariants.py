@@ -11,6 +11,7 @@ from typing import Any
 
 from ..protocol import events as ev
 from ..protocol.ids import job_of
+from .evolve import FREED_BY_RERUN
 from .state import JOB_STATES, BrokerState
 
 
@@ -42,6 +43,7 @@ def check_state(state: BrokerState) -> list[str]:
             faults.append(f"{attempt.attempt} is {attempt.phase} without a shim")
     faults.extend(_check_devices(state))
     faults.extend(_check_indexes(state))
+    faults.extend(_check_generations(state))
     for key, recorded in state.environments.items():
         if recorded.users != users.pop(key, 0):
             faults.append(f"environment {key[:12]} has a wrong number of users")
@@ -74,6 +76,64 @@ def _check_indexes(state: BrokerState) -> Iterable[str]:
         yield f"the limit is {state.limit}, outside {low} to {high}"
 
 
+def _check_generations(state: BrokerState) -> Iterable[str]:
+    counts = {number: dict.fromkeys(JOB_STATES, 0) for number in state.generations}
+    mature: dict[int, set[str]] = {}
+    for job in state.jobs.values():
+        if job.generation not in counts:
+            yield f"{job.job} is of generation {job.generation}, which is not there"
+            continue
+        counts[job.generation][job.state] += 1
+        if job.work_class == "mature" and job.state in ("queued", "running"):
+            mature.setdefault(job.generation, set()).add(job.job)
+    for number, found in state.generations.items():
+        if found.counts != counts[number]:
+            yield f"generation {number} counts {found.counts}, its jobs are {counts[number]}"
+        if set(state.mature_open.get(number, {})) != mature.get(number, set()):
+            yield f"the mature work of generation {number} is not what is indexed"
+
+
+class _Lives:
+    """Generations in a history: which are frozen, and which tags a rerun frees."""
+
+    def __init__(self) -> None:
+        self._frozen: set[int] = set()
+        self._generation_of: dict[str, int] = {}
+        self._refused: dict[str, str] = {}
+
+    def see(self, event: Any) -> Iterable[str]:
+        """Faults of one event."""
+        match event:
+            case ev.JobQueued():
+                self._generation_of[event.job] = event.generation
+                yield from self._check(event.job, "queued")
+            case ev.JobRetried():
+                self._refused.pop(event.job, None)
+                yield from self._check(event.job, "retried")
+            case ev.AttemptAllocated():
+                yield from self._check(event.job, "given an allocation")
+            case ev.JobRejected():
+                self._refused[event.job] = event.code
+            case ev.GenerationFrozen():
+                self._frozen.add(event.generation)
+            case ev.GenerationOpened():
+                self._frozen.discard(event.generation)
+
+    def _check(self, job: str, what: str) -> Iterable[str]:
+        if self._generation_of.get(job) in self._frozen:
+            yield f"{job} was {what} after its generation was frozen"
+
+    def freed(self, event: Any) -> list[str]:
+        """The jobs whose tags an event gives back."""
+        if not isinstance(event, ev.GenerationOpened) or not event.rerun:
+            return []
+        return [
+            job
+            for job, code in self._refused.items()
+            if code in FREED_BY_RERUN and self._generation_of.get(job) == event.generation
+        ]
+
+
 def check_history(events: Iterable[Any]) -> list[str]:
     """Every fault found in a ledger's history, in words."""
     faults: list[str] = []
@@ -84,7 +144,12 @@ def check_history(events: Iterable[Any]) -> list[str]:
     launched: set[str] = set()
     seen: set[str] = set()
     identities: dict[str, str] = {}
+    lives = _Lives()
     for event in events:
+        faults.extend(lives.see(event))
+        for job in lives.freed(event):
+            if identities.get(queued[job]) == job:
+                del identities[queued[job]]
         if isinstance(event, ev.JobQueued):
             if event.job in queued:
                 faults.append(f"{event.job} was queued twice")

@@ -53,6 +53,16 @@ def maturity(generation: Generation, state: BrokerState, leases: tuple[str, ...]
     )
 
 
+def quota_met(generation: Generation, state: BrokerState) -> bool:
+    """Whether the evidence that ends an assessment is there: the hard quorum of distinct mature
+    peers, also where the supply of mature work is switched off; without one, no debt."""
+    if generation.mature_quorum is not None:
+        grown = {one.peer for one in generation.results.values() if one.mature}
+        return len(grown - {None}) >= generation.mature_quorum
+    figures = maturity(generation, state, ())
+    return figures.target > 0 and figures.debt == 0
+
+
 def _target(generation: Generation, fraction: float, cohort: int) -> int:
     if fraction == 0:
         return 0

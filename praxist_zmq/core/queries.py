@@ -14,6 +14,7 @@ from . import narrate
 from .activity import phases
 from .admission import COARSE, at_cap, planned_by_peer, registry_silence
 from .alarms import alarms, default_never_fits
+from .generations import ALL_FROZEN, supply_maturity
 from .placement import stale_sample
 from .selectors import select
 from .state import BrokerState, Job
@@ -144,7 +145,12 @@ def status(turn: Turn) -> StatusReply:
             "by_resource_phase": phases(state, soft),
         },
         generation=_generation(state),
-        resource_supply={"leases": [], "idle_waiters": 0, "stats": {}, "maturity": {}},
+        resource_supply={
+            "leases": [],
+            "idle_waiters": 0,
+            "stats": {},
+            "maturity": supply_maturity(state, soft),
+        },
         simulated=sample.simulated if sample is not None else False,
         epoch=state.epoch,
         sequence=state.last_sequence,
@@ -160,7 +166,7 @@ def _generation(state: BrokerState) -> dict[str, Any]:
     phase = "open" if current is None else current.phase
     return {
         "number": state.generation,
-        "state": phase if state.closed_reason is None else "closed",
+        "state": phase if state.closed_reason in (None, ALL_FROZEN) else "closed",
         "deadline": None if current is None else rfc3339(current.deadline_at_ms),
         "cohort_size": None if current is None else current.cohort_size,
         "reason": None if current is None else current.reason,

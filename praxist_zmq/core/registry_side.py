@@ -14,6 +14,7 @@ from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, Spaw
 from . import concurrency, credentials
 from .commands import RegistrySaid
 from .concurrency import occupied
+from .generation_gate import frozen
 from .placement import still_fits
 from .plan import denied as plan_denied
 from .plan import kept_envelope
@@ -286,7 +287,8 @@ def _bound(turn: Turn, name: str) -> None:
     if attempt is None or attempt.phase != "bound":
         return
     job = turn.state.jobs[attempt.job]
-    if job.cancel_reason is not None or not still_fits(attempt, turn.state, turn.soft):
+    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
+    if unwanted or not still_fits(attempt, turn.state, turn.soft):
         # Not wanted any more, or others took the room since it was planned: it waits again.
         turn.order(AbandonAttempt(attempt=name))
         return

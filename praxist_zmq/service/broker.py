@@ -119,12 +119,13 @@ class BrokerShell:
     def _commands(self, ready: Collection[Item], stamp: Stamp) -> list[Any]:
         commands: list[Any] = [LauncherLost(address) for address in self._lost_launchers]
         self._lost_launchers.clear()
+        # First: what is sent after a close file is there is refused.
+        commands += self.files.closing_signals()
         if self.registry in ready:
             commands += self._registry_commands()
         if self.samples in ready:
             for _, body in self.samples.drain():
                 commands += self._decoded(HostSampled, body)
-            commands += self.files.closing_signals()
         if self.link in ready:
             for message in self.link.drain():
                 commands += self._from_link(message)
@@ -314,6 +315,7 @@ def serve(config: ChildConfig) -> int:
         reopen=config.reopen,
         cohort_size=config.cohort_size,
         deadline_at_ms=config.deadline_at_ms,
+        open_generation=config.reopen and config.opens_generation,
     )
     shell.step.finish(decision.events, decision.outbox)
     shell.files.write_endpoint()

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.broker import Broker
@@ -21,7 +22,7 @@ from ..core.timestamps import timestamp
 from ..core.turn import Turn
 from ..errors import PraxistError
 from ..host.clock import SystemClock
-from ..ledger.files import write_atomically
+from ..ledger.files import open_regular, write_atomically
 from ..protocol import codec
 from ..protocol.envelope import PROTOCOL_VERSION
 from ..protocol.orders import WriteClosingSignal
@@ -45,6 +46,7 @@ class BrokerFiles:
         self._log = logging.getLogger(__name__)
         self._status_at_ms = 0
         self._status_sequence = -1
+        self._unwritten: dict[int, WriteClosingSignal] = {}
 
     # -- the door and the view --------------------------------------------------------------
 
@@ -81,6 +83,8 @@ class BrokerFiles:
             return
         self._status_at_ms = stamp.mono_ms
         self._status_sequence = self._broker.state.last_sequence
+        for order in list(self._unwritten.values()):
+            self.write_closing_signal(order)
         view = status(Turn(self._broker.state, self._broker.soft, stamp))
         try:
             body = codec.encode(view) + b"\n"
@@ -98,28 +102,29 @@ class BrokerFiles:
             write_atomically(self._config.run.shutdown_fence, body, 0o644)
 
     def write_closing_signal(self, order: WriteClosingSignal) -> None:
-        """Write or remove `gen_<N>/CLOSING_SIGNAL`; only after the freeze is on disk. A failure is
-        told as a warning: the freeze holds without the file."""
+        """Write `gen_<N>/CLOSING_SIGNAL`, or remove all close and stop files; only after the freeze
+        or the opening is on disk. A failure is told as a warning and tried again with the next
+        view: the freeze holds without the file."""
         name = f"gen_{order.generation}"
         warnings = self._broker.soft.warnings
         try:
-            directory = self._directory(name, make=order.present)
-            if directory is None:
-                return
-            try:
-                if order.present:
+            with _opened(self._config.run.run_dir, name, make=order.present) as directory:
+                if directory is not None and order.present:
                     # By the descriptor: what a name stands for may have changed since.
                     path = Path(f"/proc/self/fd/{directory}") / CLOSING_SIGNAL
-                    write_atomically(path, timestamp(self._clock.wall_ms()).encode() + b"\n", 0o644)
-                else:
+                    text = f"{timestamp(self._clock.wall_ms())} {_own_mark(order.generation)}\n"
+                    write_atomically(path, text.encode(), 0o644)
+                elif directory is not None:
                     for signal in SIGNALS:
                         _remove(directory, signal)
-            finally:
-                os.close(directory)
             warnings.pop(name, None)
+            self._unwritten.pop(order.generation, None)
         except (OSError, PraxistError) as error:
-            self._log.error("%s of %s: %s", CLOSING_SIGNAL, name, error)
-            warnings[name] = f"{name}/{CLOSING_SIGNAL} cannot be written: {error}"
+            self._unwritten[order.generation] = order
+            what = "written" if order.present else "removed"
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            warnings[name] = f"{name}/{CLOSING_SIGNAL} cannot be {what}: {why}"
+            self._log.error(warnings[name])
 
     def closing_signals(self) -> Iterator[SignalSeen]:
         """Close and stop files of generations that take work."""
@@ -128,28 +133,53 @@ class BrokerFiles:
                 continue
             directory = self._config.run.run_dir / f"gen_{generation.number}"
             for name in SIGNALS:
-                if os.path.lexists(directory / name):
+                if not os.path.lexists(directory / name):
+                    continue
+                if name == CLOSING_SIGNAL and _is_own(directory / name, generation.number):
+                    # Of the close before it was opened again: the end came before its removal.
+                    order = WriteClosingSignal(generation=generation.number, present=False)
+                    self.write_closing_signal(order)
+                else:
                     yield SignalSeen(generation.number, name)
 
-    def _directory(self, name: str, *, make: bool) -> int | None:
-        """A descriptor of `gen_<N>`, never through a link; None when it is not there."""
-        top = os.open(self._config.run.run_dir, _OPEN_DIRECTORY)
+
+@contextmanager
+def _opened(run_dir: Path, name: str, *, make: bool) -> Iterator[int | None]:
+    """A descriptor of a directory of the run, never through a link; None when it is not there."""
+    top = os.open(run_dir, _OPEN_DIRECTORY)
+    try:
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=top)
         try:
-            if make:
-                try:
-                    os.mkdir(name, 0o755, dir_fd=top)
-                except FileExistsError:
-                    self._log.debug("%s is there already", name)
-            try:
-                return os.open(name, _OPEN_DIRECTORY, dir_fd=top)
-            except FileNotFoundError:
-                return None
-        finally:
-            os.close(top)
+            directory = os.open(name, _OPEN_DIRECTORY, dir_fd=top)
+        except FileNotFoundError:
+            directory = None
+    finally:
+        os.close(top)
+    try:
+        yield directory
+    finally:
+        if directory is not None:
+            os.close(directory)
+
+
+def _own_mark(generation: int) -> str:
+    return f"closed by the scheduler: generation {generation}"
+
+
+def _is_own(path: Path, generation: int) -> bool:
+    """Whether a close file is the one that this program writes."""
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except (OSError, PraxistError):
+        return False
+    try:
+        return os.read(descriptor, 200).rstrip().endswith(_own_mark(generation).encode())
+    finally:
+        os.close(descriptor)
 
 
 def _remove(directory: int, name: str) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
-    except FileNotFoundError:
-        return

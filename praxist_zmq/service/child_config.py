@@ -84,6 +84,13 @@ class ChildConfig(Frozen):
     """Then `ready_fd` is closed, and its number may belong to another file by now."""
 
     @property
+    def opens_generation(self) -> bool:
+        """Broker: whether this start said anything of a generation."""
+        return any(
+            told is not None for told in (self.generation, self.cohort_size, self.deadline_at_ms)
+        )
+
+    @property
     def run(self) -> RunPaths:
         """The files of the run."""
         return RunPaths(Path(self.run_dir))

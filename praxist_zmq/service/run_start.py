@@ -67,7 +67,7 @@ class RunRequest:
     generation: int | None = None
     cohort_size: int | None = None
     deadline_seconds: float | None = None
-    """Time that the generation has from now on. It is kept and shown, not enforced."""
+    """Time that the generation has from now on."""
     max_per_peer: PeerCap = None
     """Running jobs of one peer, "none" for no cap, or None: as at the last start."""
     allow_unsatisfiable: bool = False
@@ -91,12 +91,13 @@ class _Start:
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
     devices: DeviceChoice = field(default=DeviceChoice(None, remembered=False))
     reopen: bool = True
-    """Whether the next broker may open what a stop closed: the first one of this start only."""
+    """Whether the next broker may open what a stop or a close ended: the first of this start."""
 
     def config(self, name: str) -> ChildConfig:
         """The configuration of one child."""
         run = self.request.run
         broker = name == "broker"
+        first = broker and self.reopen
         return ChildConfig(
             run_dir=str(run.run_dir),
             run_id=run.run_id,
@@ -109,9 +110,10 @@ class _Start:
             ready_fd=READY_FD,
             supervisor=self.supervisor,
             policy=self.policy if broker else None,
-            generation=self.request.generation if broker else None,
-            cohort_size=self.request.cohort_size if broker else None,
-            deadline_at_ms=self.deadline_at_ms if broker else None,
+            # A broker that is started again keeps what was opened, frozen or changed meanwhile.
+            generation=self.request.generation if first else None,
+            cohort_size=self.request.cohort_size if first else None,
+            deadline_at_ms=self.deadline_at_ms if first else None,
             max_per_peer=self.request.max_per_peer if broker else None,
             preflight=self._preflight() if broker else "skip",
             reopen=self.reopen and broker,

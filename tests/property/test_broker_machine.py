@@ -10,12 +10,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.broker import Broker
+from praxist_zmq.core.commands import SignalSeen
 from praxist_zmq.core.invariants import check_history, check_state
 from praxist_zmq.core.plan import DENIED_PAUSE_MS
 from praxist_zmq.protocol.codec import decode_event
+from praxist_zmq.protocol.ids import job_of
 from praxist_zmq.protocol.job_states import TERMINAL_STATES
-from praxist_zmq.protocol.replies import Refusal, Submitted
-from praxist_zmq.protocol.requests import CancelJobs, StopRun, SubmitJob
+from praxist_zmq.protocol.orders import ReleaseAttempt
+from praxist_zmq.protocol.replies import GenerationReply, Refusal, Submitted
+from praxist_zmq.protocol.requests import (
+    AssessGeneration,
+    CancelJobs,
+    FreezeGeneration,
+    OpenGeneration,
+    PublishResult,
+    StopRun,
+    SubmitJob,
+)
 from tests.support.broker_world import World
 
 TAGS = [f"tag-{n}" for n in range(6)]
@@ -29,6 +40,8 @@ class BrokerMachine(RuleBasedStateMachine):
         self.world = World(devices, limit)
         self.accepted: dict[str, str] = {}
         self.stopped = False
+        self.fenced: dict[int, set[str]] = {}
+        """Generation -> attempts that had begun, or had GO on its way, at its freeze."""
 
     @rule(
         tag=st.sampled_from(TAGS),
@@ -37,9 +50,17 @@ class BrokerMachine(RuleBasedStateMachine):
         work_class=st.sampled_from(["scout", "ordinary", "mature"]),
         retry=st.booleans(),
         secret=st.sampled_from([{}, {"API_TOKEN": "s3cr3t-value"}]),
+        eta=st.sampled_from([None, 1.0, 3.0]),
     )
     def submit(
-        self, tag: str, peer: str, profile: Any, work_class: Any, retry: bool, secret: Any
+        self,
+        tag: str,
+        peer: str,
+        profile: Any,
+        work_class: Any,
+        retry: bool,
+        secret: Any,
+        eta: float | None,
     ) -> None:
         request = SubmitJob(
             peer=peer,
@@ -49,6 +70,7 @@ class BrokerMachine(RuleBasedStateMachine):
             environment={"A": "b", **secret},
             profile=profile,
             work_class=work_class,
+            eta_seconds=eta,
             retry_terminal=retry,
         )
         reply = self.world.ask(request)
@@ -104,6 +126,56 @@ class BrokerMachine(RuleBasedStateMachine):
         self.world.take_snapshot()
         self.world.crash_broker()
 
+    @rule(
+        generation=st.integers(0, 1),
+        deadline=st.sampled_from([None, 5.0]),
+        quorum=st.sampled_from([None, 1]),
+        rerun=st.booleans(),
+    )
+    def open_generation(
+        self, generation: int, deadline: float | None, quorum: int | None, rerun: bool
+    ) -> None:
+        request = OpenGeneration(
+            generation=generation, cohort_size=4, deadline_seconds=deadline,
+            mature_quorum=quorum, publish_completed=rerun, rerun=rerun,
+        )  # fmt: skip
+        if isinstance(self.world.ask(request), GenerationReply):
+            self.fenced.pop(generation, None)
+
+    @rule(generation=st.integers(0, 1))
+    def assess(self, generation: int) -> None:
+        self.world.ask(AssessGeneration(generation=generation))
+
+    @rule(generation=st.sampled_from([0, 1, None]), signal=st.booleans(), steps=st.integers(0, 8))
+    def freeze(self, generation: int | None, signal: bool, steps: int) -> None:
+        """Anywhere on the way of a new job; then the rest of its way is gone."""
+        world = self.world
+        tag = f"late-{len(world.disk)}"
+        request = SubmitJob(peer="p3", tag=tag, command=("run",), cwd="/", environment={})
+        reply = world.ask(request)
+        if isinstance(reply, Submitted):
+            self.accepted[reply.job.job] = tag
+        for _ in range(steps):
+            world.deliver()
+        world.ask(FreezeGeneration(generation=generation, signal=signal))
+        self.nothing_starts_after_a_freeze()
+        for _ in range(8):
+            world.deliver()
+
+    @rule(generation=st.integers(0, 1))
+    def see_a_close_file(self, generation: int) -> None:
+        self.world.turn(SignalSeen(generation, "CLOSING_SIGNAL"))
+
+    @rule(tag=st.sampled_from(TAGS), mature=st.booleans(), store=st.booleans())
+    def publish(self, tag: str, mature: bool, store: bool) -> None:
+        source: Any = "store" if store else "peer"
+        self.world.ask(PublishResult(tag=tag, mature=mature, source=source))
+
+    @rule(seconds=st.sampled_from([1, 6]), step_ms=st.sampled_from([0, 0, 86_400_000, -3_600_000]))
+    def pass_time(self, seconds: int, step_ms: int) -> None:
+        self.world.wall_step_ms += step_ms
+        self.world.pass_time(seconds * 1000)
+
     @rule()
     def stop(self) -> None:
         if not self.stopped and len(self.accepted) > 4:
@@ -119,7 +191,37 @@ class BrokerMachine(RuleBasedStateMachine):
         assert check_history(decode_event(body) for body in self.world.disk) == []
         assert all(count == 1 for count in self.world.launcher.runs.values())
         assert set(self.accepted) <= set(state.jobs)
+        assert all(one.counts["queued"] >= 0 for one in state.generations.values())
         assert b"s3cr3t-value" not in b"".join(self.world.disk)
+
+    @invariant()
+    def nothing_starts_after_a_freeze(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        state = world.broker.state
+        for number, found in state.generations.items():
+            if found.phase not in ("frozen", "closed"):
+                continue
+            assert not found.counts["queued"]
+            assert (number in world.closing) == found.signal
+            told = {
+                name
+                for name, job in self._attempts()
+                if job.generation == number
+                and (name in world.launcher.runs or name in self._ordered())
+            }
+            # What had GO on its way at the freeze may still begin; nothing else may.
+            assert told <= self.fenced.setdefault(number, told)
+
+    def _attempts(self) -> list[tuple[str, Any]]:
+        jobs = self.world.broker.state.jobs
+        known = {*self.world.launcher.runs, *self._ordered()}
+        return [(name, jobs[job_of(name)]) for name in known]
+
+    def _ordered(self) -> set[str]:
+        orders = self.world.to_launcher
+        return {order.attempt for order in orders if isinstance(order, ReleaseAttempt)}
 
     @invariant()
     def replay_equals_state(self) -> None:

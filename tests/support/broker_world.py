@@ -201,6 +201,8 @@ class World:
         self.policy = policy(limit) if contract is None else contract
         self.launcher = FakeLauncher(next_pid=first_pid)
         self.now_ms = 1_000
+        self.wall_step_ms = 0
+        """How far the wall clock was set forward."""
         if registry is None:
             registry = ClaimMachine()
             registry.decide(RegistryStarted(BOOT), self.stamp())
@@ -212,6 +214,8 @@ class World:
         self.published: list[Any] = []
         self.requests = 0
         self.broker_pid = first_pid - 100
+        self.closing: set[int] = set()
+        """Generations whose CLOSING_SIGNAL is there."""
         self.sampling = True
         self.launcher_address = "launcher"
         self.broker = Broker()
@@ -220,7 +224,12 @@ class World:
     def stamp(self) -> Stamp:
         """Time moves by a millisecond with every look."""
         self.now_ms += 1
-        return Stamp(at_ms=1_700_000_000_000 + self.now_ms, mono_ms=self.now_ms)
+        at_ms = 1_700_000_000_000 + self.now_ms + self.wall_step_ms
+        return Stamp(at_ms=at_ms, mono_ms=self.now_ms)
+
+    def phase(self, generation: int) -> str:
+        """Where a generation is in its life."""
+        return self.broker.state.generations[generation].phase
 
     def sample(self) -> reports.HostSampled:
         """What the sampler tells now."""
@@ -329,6 +338,11 @@ class World:
             elif send.to == "sampler" and self.sampling:
                 self.now_ms += 1
                 self.to_broker.append(self.sample())
+            elif send.to == "files":
+                if send.message.present:
+                    self.closing.add(send.message.generation)
+                else:
+                    self.closing.discard(send.message.generation)
             elif send.to == "events":
                 self.published.append(send.message)
 
