@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections import Counter
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from . import output
 from .documents import head
 from .settings import Settings, global_options, settings_of
 from .table import Column, print_table
-from .words import count, device_name, is_simulated, safe
+from .words import count, device_name, is_simulated, safe, span
 
 _COLUMNS = (
     Column("RUN", least=10, keep_empty=True, middle=True),
@@ -34,7 +35,10 @@ _COLUMNS = (
 )
 _WAITS_FOR = Column("WAITS FOR")
 """On a terminal it is said in words above the table, which is wide enough without it."""
+_LEASES = Column("LEASES", right=True)
+"""Also."""
 WAITING_SHOWN_MAX = 4
+LEASES_SHOWN_MAX = 4
 SHARED_WITH_NOBODY = "all"
 
 
@@ -51,13 +55,14 @@ def command(ctx: click.Context, host_scope: str | None) -> int:
     praxist-zmq host --host-scope /srv/praxist
 
     CLAIMS are the allocations that a run holds. GPU SHARE is the declared utilisation of each
-    device in percent; `all` is a device that it shares with nobody.
+    device in percent; `all` is a device that it shares with nobody. A lease is room that a run
+    keeps for an offer to an idle peer; any submitted work takes it.
     """
     settings = settings_of(ctx)
     if host_scope is not None:
         os.environ["PRAXIST_ZMQ_HOST_DIR"] = str(canonical(host_scope))
     view = view_host(settings)
-    content = host_document(view)
+    content = host_document(view, SystemClock().mono_ms())
     if settings.is_json:
         output.document(content)
     elif settings.format == "name":
@@ -94,15 +99,16 @@ def ask_registry(paths: HostPaths, request: Json, timeout_s: float) -> Json:
     return reply
 
 
-def host_document(view: Json) -> Json:
-    """The JSON document."""
+def host_document(view: Json, mono_ms: int) -> Json:
+    """The JSON document. `mono_ms`: CLOCK_BOOTTIME now, for ages."""
+    names = {run["run_key"]: run["run_id"] for run in view["runs"]}
     rows: list[Json] = view["allocations"]
     return {
         **head("host"),
         "runs": [_run(run, rows, view["wants"]) for run in view["runs"]],
         "limit": view["limit"] or None,
         "allocations": [_allocation(row) for row in rows],
-        "claims": [],
+        "claims": [_claim(row, names, mono_ms) for row in view.get("leases", ())],
     }
 
 
@@ -164,15 +170,30 @@ def _allocation(row: Json) -> Json:
     }
 
 
+def _claim(row: Json, names: dict[str, str], mono_ms: int) -> Json:
+    """A lease: a hold that no job needs yet."""
+    return {
+        "run_key": row["run_key"],
+        "run_id": names.get(row["run_key"]),
+        "lease_id": row["lease_id"],
+        **row["envelope"],
+        "age_seconds": max(0, mono_ms - row["claimed_mono_ms"]) / 1000,
+    }
+
+
 def _print(settings: Settings, view: Json, content: Json) -> None:
     rows = [_cells(run) for run in content["runs"]]
     if settings.format == "table":
         output.answer(*_head_lines(view, content))
         print_table(settings, _COLUMNS, rows)
         return
-    waits = [_waits_for(run) or "-" for run in content["runs"]]
-    told = [[*row, wait] for row, wait in zip(rows, waits, strict=True)]
-    print_table(settings, (*_COLUMNS, _WAITS_FOR), told)
+    keys = [run["run_key"] for run in view["runs"]]
+    held = Counter(claim["run_key"] for claim in content["claims"])
+    told = [
+        [*row, _waits_for(run) or "-", held[key]]
+        for row, run, key in zip(rows, content["runs"], keys, strict=True)
+    ]
+    print_table(settings, (*_COLUMNS, _WAITS_FOR, _LEASES), told)
 
 
 def _head_lines(view: Json, content: Json) -> list[str]:
@@ -193,7 +214,18 @@ def _head_lines(view: Json, content: Json) -> list[str]:
     lines += [f"{safe(name)} waits for {wait}" for name, wait in waiting[:WAITING_SHOWN_MAX]]
     if len(waiting) > WAITING_SHOWN_MAX:
         lines.append(f"{count(len(waiting) - WAITING_SHOWN_MAX, 'more run')} wait")
+    claims: list[Json] = content["claims"]
+    lines += [_lease_line(claim) for claim in claims[:LEASES_SHOWN_MAX]]
+    if len(claims) > LEASES_SHOWN_MAX:
+        lines.append(count(len(claims) - LEASES_SHOWN_MAX, "more lease"))
     return lines
+
+
+def _lease_line(claim: Json) -> str:
+    names = sorted(device_name(uuid).removeprefix("GPU ") for uuid in claim["device_uuids"])
+    room = f"GPU {','.join(names)}" if names else "a slot"
+    name = safe(claim["run_id"] or claim["run_key"][:8])
+    return f"{name} holds {room} for {safe(claim['lease_id'])}, {span(claim['age_seconds'])} old"
 
 
 def _cells(run: Json) -> list[Any]:

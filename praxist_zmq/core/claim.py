@@ -4,10 +4,10 @@ It never reads a clock, a socket or /proc: the shell tells it that a process is 
 it never trusts a run that lost its epoch. Source of the rules: design 2 (promises 5, 6, 7) and
 design 3 "plan and apply across runs".
 
-**Idempotence.** `RegisterRun`, `Reserve`, `Bind` and `Release` say what shall be, so sending one
-again gives the same answer. A copy that a broken connection delivers late, after the state moved
-on, must change nothing either: a request id that was granted to the same broker before is answered
-from the state as it is now (`claim_memory`).
+**Idempotence.** `RegisterRun`, `Reserve`, `Bind`, `Release` and what is asked of leases say what
+shall be, so sending one again gives the same answer. A copy that a broken connection delivers late,
+after the state moved on, must change nothing either: a request id that was granted to the same
+broker before is answered from the state as it is now (`claim_memory`).
 
 **When a row ends.**
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
@@ -37,6 +37,7 @@ from ..protocol.claims import (
     AllocationRow,
     Bind,
     ClaimBound,
+    ClaimLease,
     ClaimReleased,
     ClaimReserved,
     ClaimSnapshot,
@@ -48,6 +49,7 @@ from ..protocol.claims import (
     RegisterRun,
     RegistryOpened,
     Release,
+    ReleaseLease,
     ReportLoad,
     Reserve,
     RunDeregistered,
@@ -56,7 +58,7 @@ from ..protocol.claims import (
     ViewHost,
     Want,
 )
-from .claim_admit import refuse_reserve, refuse_run, refuse_user
+from .claim_admit import deny, refuse_reserve, refuse_run, refuse_sender, refuse_user
 from .claim_commands import (
     BrokersGone,
     BrokerUnreachable,
@@ -65,6 +67,7 @@ from .claim_commands import (
     RegistryStarted,
 )
 from .claim_fair import Raises, Wants
+from .claim_leases import EVERYBODY, Leases
 from .claim_memory import GrantedRequests
 from .claim_state import ClaimState, RowKey, Watch
 from .claim_view import Audience, HostViews
@@ -72,8 +75,6 @@ from .decision import Decision, Send, Stamp, Undecodable
 
 ORPHAN_GRACE_MS = 5_000
 """How long an unbound row waits for the next broker of its run."""
-_NOBODY = ""
-"""Stands for a change that is news to every run."""
 
 
 class ClaimMachine:
@@ -83,7 +84,8 @@ class ClaimMachine:
         self.state = ClaimState() if snapshot is None else ClaimState.restored(snapshot)
         self._wants = Wants()
         self._raises = Raises()
-        self._views = HostViews(self.state, self._wants)
+        self._leases = Leases(self.state, self._wants, self._news)
+        self._views = HostViews(self.state, self._wants, self._leases)
         self._recovered: dict[str, frozenset[str]] = {}
         self._audience = Audience(self._views)
         self._absent: set[RowKey] = set()
@@ -135,6 +137,7 @@ class ClaimMachine:
         decision = Decision()
         self._release_orphans(stamp, decision)
         self._raises.expire(stamp.mono_ms)
+        self._leases.expire(stamp.mono_ms)
         for run_key in self._wants.expire(stamp.mono_ms):
             self._audience.changed(run_key)
         decision.outbox.extend(self._audience.pushes(self.state.owner_of))
@@ -148,12 +151,14 @@ class ClaimMachine:
         match event:
             case RunRegistered():
                 self._audience.changed(event.run.run_key)
+                self._leases.end_run(event.run.run_key)
                 self._orphan_due_ms.pop(event.run.run_key, None)
             case RunDeregistered():
                 self._audience.changed(event.run_key)
                 self._audience.leave(event.run_key)
                 self._recovered.pop(event.run_key, None)
                 self._wants.forget(event.run_key)
+                self._leases.end_run(event.run_key)
                 self._raises.forget(event.run_key)
                 self._orphans_may_exist = True
             case ClaimReserved():
@@ -163,7 +168,7 @@ class ClaimMachine:
             case ClaimReleased():
                 self._audience.changed(event.run_key)
                 if event.reason != "released":
-                    self._audience.changed(_NOBODY)
+                    self._audience.changed(EVERYBODY)
                 self._absent.discard((event.run_key, event.attempt))
                 self._disowned.discard((event.run_key, event.attempt))
 
@@ -173,12 +178,9 @@ class ClaimMachine:
         return self._recorded
 
     def wake_at_ms(self) -> int | None:
-        """When the next unbound row of an unregistered run may end, or a want is over."""
-        dues = [*self._orphan_due_ms.values()]
-        want_due_ms = self._wants.due_ms()
-        if want_due_ms is not None:
-            dues.append(want_due_ms)
-        return min(dues, default=None)
+        """When the next unbound row of an unregistered run may end, or a want or lease is over."""
+        dues = [*self._orphan_due_ms.values(), self._wants.due_ms(), self._leases.due_ms()]
+        return min((due_ms for due_ms in dues if due_ms is not None), default=None)
 
     # -- for the shell ---------------------------------------------------------------------
 
@@ -201,7 +203,7 @@ class ClaimMachine:
         refused = refuse_user(self.state, key, uid, command.forged)
         if refused is None and isinstance(request, RegisterRun):
             return self._register(command, request, stamp, decision)
-        refused = refused or self._refuse_sender(request)
+        refused = refused or refuse_sender(self.state, request)
         if refused is not None:
             return refused
         self._audience.at(request.run_key, command.address)
@@ -219,7 +221,9 @@ class ClaimMachine:
                 return self._grant()
             case RaiseLimit():
                 not_now = self._raises.ask(request.run_key, request.interval_ms, stamp.mono_ms)
-                return _deny("not_now", not_now) if not_now else self._grant()
+                return deny("not_now", not_now) if not_now else self._grant()
+            case ClaimLease() | ReleaseLease():
+                reply = self._leases.answer(request, seen, stamp.mono_ms) or self._grant()
             case DeregisterRun():
                 reply = self._deregister(request, seen, stamp, decision)
             case _:
@@ -228,31 +232,19 @@ class ClaimMachine:
             self._granted.add(broker, command.request_id)
         return reply
 
-    def _refuse_sender(self, request: Any) -> Denied | None:
-        attempt = getattr(request, "attempt", None)
-        run = self.state.runs.get(request.run_key)
-        if run is None or request.epoch > run.epoch:
-            told = "not registered" if run is None else f"registered with epoch {run.epoch}"
-            return _deny("unknown_run", f"the run is {told}; register it first", attempt)
-        if request.epoch < run.epoch:
-            return _deny(
-                "stale_epoch", f"epoch {request.epoch} is over; {run.epoch} serves the run", attempt
-            )
-        return None
-
     def _register(
         self, command: ClaimCommand, request: RegisterRun, stamp: Stamp, decision: Decision
     ) -> BaseModel:
         run = request.run.model_copy(update={"uid": command.uid})
         old = self.state.runs.get(run.run_key)
         if old is not None and run.epoch < old.epoch:
-            return _deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
+            return deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
         full = refuse_run(self.state, run) if old is None else None
         if full is not None:
             return full
         if self._granted.has(run.broker, command.request_id):
             if old is None or old.broker != run.broker:
-                return _deny("stale_epoch", "this registration was replaced since")
+                return deny("stale_epoch", "this registration was replaced since")
         else:
             if old is None or not _same_registration(old, run):
                 self._emit(RunRegistered(at_ms=stamp.at_ms, run=run), decision)
@@ -274,7 +266,7 @@ class ClaimMachine:
         self._views.changed()
         if self.state.limit() != before:
             # The run that caused it has to see it too: its own gate goes by the view.
-            self._audience.changed(_NOBODY)
+            self._audience.changed(EVERYBODY)
 
     def _want(self, run_key: str, want: Want | None, stamp: Stamp) -> None:
         if self._wants.report(run_key, want, stamp.mono_ms):
@@ -301,12 +293,12 @@ class ClaimMachine:
         held = self.state.rows.get((request.run_key, attempt))
         if held is not None:
             if (request.run_key, attempt) in self._disowned:
-                return _deny("conflict", f"an earlier {attempt} still runs", attempt)
+                return deny("conflict", f"an earlier {attempt} still runs", attempt)
             if held.envelope == envelope:
                 return self._grant(attempt)
-            return _deny("conflict", f"{attempt} holds another envelope", attempt)
+            return deny("conflict", f"{attempt} holds another envelope", attempt)
         if seen:
-            return _deny("conflict", "this request was granted and has ended since", attempt)
+            return deny("conflict", "this request was granted and has ended since", attempt)
         refusal = refuse_reserve(
             self.state,
             self._wants,
@@ -325,6 +317,7 @@ class ClaimMachine:
         )
         self._emit(ClaimReserved(at_ms=stamp.at_ms, row=row), decision)
         self._wants.served(request.run_key)
+        self._leases.make_way(request)
         return self._grant(attempt)
 
     def _bind(
@@ -333,13 +326,13 @@ class ClaimMachine:
         attempt = request.attempt
         row = self.state.rows.get((request.run_key, attempt))
         if row is None:
-            return _deny("conflict", f"{attempt} holds nothing; reserve first", attempt)
+            return deny("conflict", f"{attempt} holds nothing; reserve first", attempt)
         if row.bound == request.shim:
             return self._grant(attempt)
         if row.bound is not None:
-            return _deny("conflict", f"{attempt} is bound to another process", attempt)
+            return deny("conflict", f"{attempt} is bound to another process", attempt)
         if seen:
-            return _deny("conflict", "this request was granted and has ended since", attempt)
+            return deny("conflict", "this request was granted and has ended since", attempt)
         self._emit(
             ClaimBound(
                 at_ms=stamp.at_ms, run_key=request.run_key, attempt=attempt, shim=request.shim
@@ -418,6 +411,9 @@ class ClaimMachine:
 
     # -- small parts -----------------------------------------------------------------------
 
+    def _news(self, run_key: str) -> None:
+        self._audience.changed(run_key)
+
     def _end(self, key: RowKey, reason: Any, stamp: Stamp, decision: Decision) -> None:
         self._emit(
             ClaimReleased(at_ms=stamp.at_ms, run_key=key[0], attempt=key[1], reason=reason),
@@ -430,10 +426,6 @@ class ClaimMachine:
 
     def _grant(self, attempt: str | None = None) -> Granted:
         return Granted(attempt=attempt, view_version=self.state.version)
-
-
-def _deny(code: str, detail: str, attempt: str | None = None) -> Denied:
-    return Denied(attempt=attempt, code=code, detail=detail)
 
 
 def _same_registration(old: RunRow, new: RunRow) -> bool:

@@ -8,7 +8,9 @@ host limit and fairness are about what starts. It changes nothing. Source of the
 
 from __future__ import annotations
 
-from ..protocol.claims import Denied, Reserve, RunRow
+from typing import Any
+
+from ..protocol.claims import Denied, DeviceFacts, Envelope, Reserve, RunRow
 from .claim_fair import Wants
 from .claim_fit import DeviceSums, misfit
 from .claim_state import ClaimState
@@ -21,7 +23,8 @@ USER_SHARE = 2
 """A user other than the registry's own has 1/2 of each bound, so that none takes it all."""
 
 
-def _deny(code: str, detail: str, attempt: str | None = None) -> Denied:
+def deny(code: str, detail: str, attempt: str | None = None) -> Denied:
+    """A refusal; the machine adds the fresh view."""
     return Denied(attempt=attempt, code=code, detail=detail)
 
 
@@ -34,17 +37,11 @@ def refuse_reserve(
     """
     envelope, facts, attempt = request.envelope, request.facts, request.attempt
     devices = envelope.device_uuids
-    if len(set(devices)) != len(devices):
-        return _deny("malformed_request", "a device is named twice", attempt)
-    if facts and tuple(fact.uuid for fact in facts) != devices:
-        return _deny(
-            "malformed_request", "the facts are not of the envelope's devices, in order", attempt
-        )
-    full = _full(state, request)
-    if full is not None:
-        return full
+    refused = refuse_malformed(envelope, facts, attempt) or _full(state, request)
+    if refused is not None:
+        return refused
     if not again and len(state.rows) >= state.limit():
-        return _deny(
+        return deny(
             "host_limit",
             f"{len(state.rows)} allocations on this host; its limit, the largest of a run, is "
             f"{state.limit()}",
@@ -55,35 +52,63 @@ def refuse_reserve(
         load = state.loads.get(device, DeviceSums())
         short = misfit(device, load, envelope, known.get(device), again=again)
         if short is not None:
-            return _deny("conflict", short, attempt)
+            return deny("conflict", short, attempt)
     if not again:
         unfair = wants.against(state, request.run_key, now_ms).unfair(state, envelope, facts)
         if unfair is not None:
-            return _deny("fair_share", unfair, attempt)
+            return deny("fair_share", unfair, attempt)
+    return None
+
+
+def refuse_malformed(
+    envelope: Envelope, facts: tuple[DeviceFacts, ...], attempt: str | None = None
+) -> Denied | None:
+    """Why the plan says nothing, or None."""
+    devices = envelope.device_uuids
+    if len(set(devices)) != len(devices):
+        return deny("malformed_request", "a device is named twice", attempt)
+    if facts and tuple(fact.uuid for fact in facts) != devices:
+        return deny(
+            "malformed_request", "the facts are not of the envelope's devices, in order", attempt
+        )
+    return None
+
+
+def refuse_sender(state: ClaimState, request: Any) -> Denied | None:
+    """Why this epoch does not speak for the run that the request names, or None."""
+    attempt = getattr(request, "attempt", None)
+    run = state.runs.get(request.run_key)
+    if run is None or request.epoch > run.epoch:
+        told = "not registered" if run is None else f"registered with epoch {run.epoch}"
+        return deny("unknown_run", f"the run is {told}; register it first", attempt)
+    if request.epoch < run.epoch:
+        return deny(
+            "stale_epoch", f"epoch {request.epoch} is over; {run.epoch} serves the run", attempt
+        )
     return None
 
 
 def _full(state: ClaimState, request: Reserve) -> Denied | None:
     devices, attempt = len(request.envelope.device_uuids), request.attempt
     if len(state.rows) >= ROWS_MAX or state.devices_held + devices > DEVICES_HELD_MAX:
-        return _deny("busy", f"the registry holds {len(state.rows)} rows", attempt)
+        return deny("busy", f"the registry holds {len(state.rows)} rows", attempt)
     owner = state.owner_of(request.run_key)
     if owner is None or not state.is_guest(owner):
         return None
     rows, held = state.held_by_user(owner)
     if rows >= ROWS_MAX // USER_SHARE or held + devices > DEVICES_HELD_MAX // USER_SHARE:
-        return _deny("busy", f"{rows} rows are this user's; that is its limit", attempt)
+        return deny("busy", f"{rows} rows are this user's; that is its limit", attempt)
     return None
 
 
 def refuse_run(state: ClaimState, run: RunRow) -> Denied | None:
     """Why a run that is not registered cannot be, or None."""
     if len(state.runs) >= RUNS_MAX:
-        return _deny("busy", f"{RUNS_MAX} runs are registered; that is the limit")
+        return deny("busy", f"{RUNS_MAX} runs are registered; that is the limit")
     if state.is_guest(run.uid):
         theirs = sum(other.uid == run.uid for other in state.runs.values())
         if theirs >= RUNS_MAX // USER_SHARE:
-            return _deny("busy", f"{theirs} runs are this user's; that is the limit of one user")
+            return deny("busy", f"{theirs} runs are this user's; that is the limit of one user")
     return None
 
 
@@ -94,5 +119,5 @@ def refuse_user(state: ClaimState, run_key: str, uid: int, forged: str | None) -
     """
     owner = state.owner_of(run_key)
     if owner is not None and owner != uid:
-        return _deny("not_yours", "the run belongs to another user")
-    return _deny("not_yours", forged) if forged is not None else None
+        return deny("not_yours", "the run belongs to another user")
+    return deny("not_yours", forged) if forged is not None else None

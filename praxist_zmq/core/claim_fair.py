@@ -79,11 +79,15 @@ class Wants:
                 found.append(RunWant(run_key=key, held=held, want=alone))
         return tuple(found)
 
+    def live(self, now_ms: int) -> list[tuple[str, Want]]:
+        """What every run waits for."""
+        return [(key, want) for key, (want, until_ms) in self._live.items() if until_ms > now_ms]
+
     def against(self, state: ClaimState, run_key: str, now_ms: int) -> Waiting:
         """The wants that hold against one run: of others that go before it."""
         waiting = Waiting(run_key, [], [])
-        for key, (want, until_ms) in self._live.items():
-            if key == run_key or until_ms <= now_ms:
+        for key, want in self.live(now_ms):
+            if key == run_key:
                 continue
             if want.slot and self._rank(state, key, False) < self._rank(state, run_key, False):
                 waiting.slots.append(key)
@@ -112,7 +116,7 @@ class Waiting:
         """In words, why the envelope would be unfair to those who wait; None when it is not."""
         free_after = state.limit() - len(state.rows) - 1
         if free_after < len(self.slots):
-            names = ", ".join(_name(state, key) for key in self.slots[:4])
+            names = ", ".join(name_of(state, key) for key in self.slots[:4])
             return (
                 f"{len(self.slots)} that hold less, or as much and were served longer ago, wait "
                 f"for a slot ({names}), and "
@@ -127,14 +131,15 @@ class Waiting:
                 load = state.loads.get(device, DeviceSums()).beside(envelope, size)
                 if misfit(device, load, wanted, fact, again=False) is not None:
                     return (
-                        f"{_name(state, key)} waits for device {device} and holds "
+                        f"{name_of(state, key)} waits for device {device} and holds "
                         f"{state.held(key, True)} with devices; this run holds "
                         f"{state.held(self.run_key, True)}"
                     )
         return None
 
 
-def _name(state: ClaimState, run_key: str) -> str:
+def name_of(state: ClaimState, run_key: str) -> str:
+    """How words name a run."""
     run = state.runs.get(run_key)
     return run.run_id if run is not None else run_key[:8]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..protocol.claims import AllocationRow, DeviceFacts, Envelope
+from ..protocol.claims import AllocationRow, DeviceFacts, Envelope, LeaseRow
 from .demand import (
     MEMORY_LIMIT_PCT,
     ROUNDING,
@@ -69,7 +69,7 @@ class DeviceSums:
         return min([*self.sizes, *([] if told_mib is None else [told_mib])], default=None)
 
 
-def devices_of(row: AllocationRow) -> Iterator[tuple[str, int | None]]:
+def devices_of(row: AllocationRow | LeaseRow) -> Iterator[tuple[str, int | None]]:
     """The row's devices, each with the size that its run was told."""
     sizes = row.device_memory_mib
     for position, device in enumerate(row.envelope.device_uuids):

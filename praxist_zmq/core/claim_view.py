@@ -11,6 +11,7 @@ from typing import Any
 
 from ..protocol.claims import HostView
 from .claim_fair import Wants
+from .claim_leases import Leases
 from .claim_state import ClaimState
 from .decision import Send
 
@@ -18,9 +19,10 @@ from .decision import Send
 class HostViews:
     """Views of one state, kept until it changes."""
 
-    def __init__(self, state: ClaimState, wants: Wants) -> None:
+    def __init__(self, state: ClaimState, wants: Wants, leases: Leases) -> None:
         self._state = state
         self._wants = wants
+        self._leases = leases
         self._whole: HostView | None = None
         self._by_user: dict[int | None, HostView] = {}
 
@@ -46,6 +48,7 @@ class HostViews:
             allocations=tuple(state.rows.values()),
             limit=state.limit(),
             wants=self._wants.shown(state),
+            leases=self._leases.shown(),
         )
 
 

@@ -56,6 +56,9 @@ class LeaseRow(Frozen):
     device_memory_mib: tuple[int | None, ...] = Field(
         default=(), max_length=1024, description="Size of each device as its run saw it, in order"
     )
+    claimed_mono_ms: int = Field(
+        default=0, ge=0, description="CLOCK_BOOTTIME when it was granted, in milliseconds"
+    )
 
 
 class Want(Frozen):
@@ -231,7 +234,7 @@ class ClaimRequestEnvelope(Frozen):
 
 
 class Granted(Frozen):
-    """Done and on disk."""
+    """Done and on disk; of a lease, done."""
 
     kind: Literal["granted"] = "granted"
     attempt: AttemptId | None = Field(default=None, description="Attempt it was about")
@@ -244,8 +247,8 @@ class Denied(Frozen):
     kind: Literal["denied"] = "denied"
     attempt: AttemptId | None = Field(default=None, description="Attempt it was about")
     code: str = Field(
-        description="conflict, host_limit, fair_share, not_now, unknown_run, stale_epoch, "
-        "not_yours, malformed_request, busy"
+        description="conflict, host_limit, concurrency_limit, fair_share, not_now, "
+        "unknown_run, stale_epoch, not_yours, malformed_request, busy"
     )
     detail: str = Field(description="In words")
     view: HostView | None = Field(default=None, description="Fresh view")

@@ -8,7 +8,14 @@ from typing import Any
 
 from praxist_zmq.core.claim_commands import ClaimCommand
 from praxist_zmq.core.decision import Stamp
-from praxist_zmq.protocol.claims import DeviceFacts, Envelope, Reserve, RunRow
+from praxist_zmq.protocol.claims import (
+    ClaimLease,
+    DeviceFacts,
+    Envelope,
+    ReleaseLease,
+    Reserve,
+    RunRow,
+)
 from praxist_zmq.protocol.process import ProcessIdentity
 
 BOOT = "11111111-1111-4111-8111-111111111111"
@@ -87,6 +94,35 @@ def reserve(
         envelope=envelope,
         facts=facts(*envelope.device_uuids) if seen is None else seen,
     )
+
+
+def lease_name(number: int) -> str:
+    """The name of a lease."""
+    return f"supply-{number}-{number:016x}"
+
+
+def claim_lease(
+    name: str,
+    number: int,
+    envelope: Envelope,
+    epoch: int = 1,
+    seen: tuple[DeviceFacts, ...] | None = None,
+    window_ms: int = 60_000,
+) -> ClaimLease:
+    """Room for an offer; `seen` are its facts, by default those of idle devices."""
+    return ClaimLease(
+        run_key=run_key(name),
+        epoch=epoch,
+        lease_id=lease_name(number),
+        envelope=envelope,
+        facts=facts(*envelope.device_uuids) if seen is None else seen,
+        window_ms=window_ms,
+    )
+
+
+def release_lease(name: str, number: int, epoch: int = 1) -> ReleaseLease:
+    """The offer is over."""
+    return ReleaseLease(run_key=run_key(name), epoch=epoch, lease_id=lease_name(number))
 
 
 def command(

@@ -16,7 +16,7 @@ from praxist_zmq.protocol.claims import Bind, Envelope, ViewHost, Want
 from praxist_zmq.protocol.codec import encode
 from praxist_zmq.protocol.envelope import Json
 from tests.support.claim_desk import Desk
-from tests.support.claims import exclusive, process, reserve, run_key, run_row
+from tests.support.claims import claim_lease, exclusive, process, reserve, run_key, run_row
 from tests.unit.cli.test_reading import FakeTerminal
 
 from .conftest import Outcome
@@ -27,7 +27,8 @@ Golden = Callable[[str, str], None]
 
 
 def busy_host() -> Json:
-    """Two runs that hold, one that waits, one without a scheduler, one of another user."""
+    """Two runs that hold, one of them a lease; one that waits, one without a scheduler, one of
+    another user."""
     desk = Desk(uid=1000)
     for name in ("vision-42", "nlp-7", "tabular-3", "gone-1"):
         desk.register(name, limit=8)
@@ -47,14 +48,24 @@ def busy_host() -> Json:
     shim = process(950)
     desk.ask(Bind(run_key=run_key("gone-1"), epoch=1, attempt="j-1.1", shim=shim))
     desk.fact(BrokersGone((Watch(run_key("gone-1"), None, run_row("gone-1").broker),)))
+    desk.ask(claim_lease("vision-42", 7, exclusive(SIM.format(5))), mono_ms=1_000)
     desk.report("tabular-3", Want(slot=True, envelope=exclusive(SIM.format(3))))
     view: Json = json.loads(encode(desk.ask(ViewHost())))
     return view
 
 
+class FakeClock:
+    """Stands still 131.5 s after the start."""
+
+    def mono_ms(self) -> int:
+        """That time."""
+        return 131_500
+
+
 @pytest.fixture(autouse=True)
 def _shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "view_host", lambda settings: busy_host())
+    monkeypatch.setattr(host, "SystemClock", FakeClock)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -78,7 +89,19 @@ def test_the_document_says_who_holds_what_and_who_waits(call: Call) -> None:
     assert set(document) == {
         "format_version", "kind", "runs", "limit", "allocations", "claims"
     }  # fmt: skip
-    assert (document["limit"], len(document["allocations"]), document["claims"]) == (8, 7, [])
+    assert (document["limit"], len(document["allocations"])) == (8, 7)
+    assert document["claims"] == [
+        {
+            "run_key": run_key("vision-42"),
+            "run_id": "vision-42",
+            "lease_id": "supply-7-0000000000000007",
+            "device_uuids": [SIM.format(5)],
+            "exclusive": True,
+            "memory_mib": 1024,
+            "utilization_pct": 50.0,
+            "age_seconds": 130.5,
+        }
+    ]
     runs = {run["run_id"]: run for run in document["runs"]}
     assert set(runs) == {"vision-42", "nlp-7", "tabular-3", "theirs"}
     keys = {"run_id", "run_dir", "user", "pid", "running", "queued", "limit", "claims"}
@@ -94,6 +117,26 @@ def test_the_document_says_who_holds_what_and_who_waits(call: Call) -> None:
     assert runs["tabular-3"]["waits_for_slot"]
     assert runs["tabular-3"]["waits_for_gpu_uuids"] == [SIM.format(3)]
     assert (runs["theirs"]["uid"], runs["theirs"]["run_dir"]) == (1001, None)
+
+
+def test_more_leases_than_fit_are_counted(
+    call: Call, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    desk = Desk()
+    desk.register("vision-42", limit=8)
+    for number in range(6):
+        desk.ask(claim_lease("vision-42", number, exclusive()), mono_ms=120_000)
+    view: Json = json.loads(encode(desk.ask(ViewHost())))
+    monkeypatch.setattr(host, "view_host", lambda settings: view)
+    golden("host_leases", call("host", "-o", "table").out)
+
+
+def test_a_registry_that_knows_no_leases_shows_none(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {key: rows for key, rows in busy_host().items() if key != "leases"}
+    monkeypatch.setattr(host, "view_host", lambda settings: old)
+    assert call("host", "--json").document["claims"] == []
 
 
 def test_no_run_has_no_limit(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
