@@ -265,6 +265,8 @@ def drop_plan(turn: Turn, attempt: str, put_back: bool) -> Plan | None:
     if put_back and job is not None and job.state == "queued":
         soft.begun_ms.pop(attempt, None)
         soft.queue.put(job)
+    if job is not None:
+        # What it stood for does not count for its peer any more; an attempt that comes of it does.
         soft.queue.unpark(job.peer)
     return found
 

@@ -65,7 +65,8 @@ class Queue:
         if place is None:
             return False
         lane = place[0]
-        del self.peers[job]
+        # It may be the one that had come back for its peer: then the next one has to.
+        self._bring_back(self.peers.pop(job), lane)
         self.sizes[lane] -= 1
         if not self.sizes[lane]:
             del self.sizes[lane]
@@ -86,15 +87,22 @@ class Queue:
 
     def unpark(self, peer: str) -> None:
         """A peer may have one more running: its oldest of each lane comes back."""
-        for lane, parked in list(self.parked.get(peer, {}).items()):
-            while parked:
-                entry = heapq.heappop(parked)
-                if self.waiting.get(entry[2]) == (lane, entry):
-                    self._enter(lane, entry)
-                    break
-            if not parked:
-                del self.parked[peer][lane]
-        if peer in self.parked and not self.parked[peer]:
+        for lane in list(self.parked.get(peer, ())):
+            self._bring_back(peer, lane)
+
+    def _bring_back(self, peer: str, lane: Lane) -> None:
+        lanes = self.parked.get(peer, {})
+        parked = lanes.get(lane)
+        if parked is None:
+            return
+        while parked:
+            entry = heapq.heappop(parked)
+            if self.waiting.get(entry[2]) == (lane, entry):
+                self._enter(lane, entry)
+                break
+        if not parked:
+            del lanes[lane]
+        if not lanes:
             del self.parked[peer]
 
     def _enter(self, lane: Lane, entry: Entry) -> None:
