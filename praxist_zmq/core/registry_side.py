@@ -14,6 +14,7 @@ from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, Spaw
 from . import concurrency, credentials
 from .commands import RegistrySaid
 from .concurrency import occupied
+from .last_look import expect_look, waits_for_look
 from .placement import still_fits
 from .plan import denied as plan_denied
 from .plan import drop_plan, kept_envelope
@@ -227,6 +228,7 @@ def _reserved(turn: Turn, attempt: str) -> None:
             utilization_pct=found.envelope.utilization_pct,
         )
     )
+    expect_look(turn.soft, attempt, found.envelope.device_uuids, found.planned_ms)
     if job.work_class != "mature":
         turn.soft.active_non_mature += 1
     spawn(turn, job, turn.state.attempts[attempt])
@@ -284,6 +286,10 @@ def _bound(turn: Turn, name: str) -> None:
     attempt = turn.state.attempts.get(name)
     if attempt is None or attempt.phase != "bound":
         return
+    if waits_for_look(turn.soft, name):
+        turn.soft.go_held[name] = None
+        return
+    turn.soft.unlooked.pop(name, None)
     job = turn.state.jobs[attempt.job]
     if job.cancel_reason is not None or not still_fits(attempt, turn.state, turn.soft):
         # Not wanted any more, or others took the room since it was planned: it waits again.
@@ -291,6 +297,14 @@ def _bound(turn: Turn, name: str) -> None:
         return
     turn.soft.released.add(name)
     turn.order(ReleaseAttempt(attempt=name))
+
+
+def let_go(turn: Turn) -> None:
+    """Once a turn: those go on that waited at their barrier for a look at their devices."""
+    for name in list(turn.soft.go_held):
+        if not waits_for_look(turn.soft, name):
+            del turn.soft.go_held[name]
+            _bound(turn, name)
 
 
 def release(turn: Turn, attempt: str) -> None:
