@@ -39,7 +39,8 @@ def marks_words(status: Json) -> str:
 
 
 def device_words(devices: list[Json] | None) -> list[str]:
-    """`0: 90/100 compute, 40.4/76.0 GiB, 2 jobs + external`, a line for each of the first."""
+    """`0: 90/100 compute, 40.4/76.0 GiB, 2 jobs + external`, a line for each of the first: what
+    counts against the bounds, the larger of what is declared or others' and what is seen."""
     lines = [_device(device) for device in (devices or [])[:DEVICES_SHOWN]]
     if devices and len(devices) > DEVICES_SHOWN:
         lines.append(f"and {count(len(devices) - DEVICES_SHOWN, 'more device')}: praxist-zmq gpus")
@@ -50,8 +51,11 @@ def _device(device: Json) -> str:
     if device["state"] != "available":
         return f"{device['index']}: {safe(device['state'])}"
     declared, external = device["declared_utilization_pct"], device["external_utilization_pct"]
-    busy = "?" if external is None else f"{declared + external:.0f}"
+    seen = device["utilization_pct"] or 0
+    busy = "?" if external is None else f"{max(declared + external, seen):.0f}"
     used, total = device["memory_used_mib"], device["memory_total_mib"]
+    if used is not None:
+        used = max(used, device["declared_memory_mib"] + (device["external_memory_mib"] or 0))
     memory = "?" if used is None else f"{used / 1024:.1f}"
     most = "?" if total is None else f"{total * 0.95 / 1024:.1f}"
     told = f"{device['index']}: {busy}/100 compute, {memory}/{most} GiB"

@@ -220,6 +220,8 @@ def _ended(
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
     turn.soft.fleet.released(attempt.device_uuids, turn.stamp.mono_ms)
     turn.soft.begun_ms.pop(name, None)
+    turn.soft.unlooked.pop(name, None)
+    turn.soft.go_held.pop(name, None)
     turn.soft.queue.unpark(job.peer)
     turn.soft.released.discard(name)
     turn.soft.stuck_untold.pop(name, None)

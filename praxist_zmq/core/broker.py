@@ -43,6 +43,7 @@ from .commands import (
 )
 from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
+from .last_look import expect_look, take_look
 from .plan import denial_due_ms, plan, sample_due_ms, set_aside_without_credentials
 from .pressure import note_sample
 from .soft import SoftState
@@ -167,6 +168,10 @@ class Broker:
             if self.state.jobs[attempt.job].work_class != "mature"
         )
         generations.resume(turn)
+        for attempt in self.state.attempts.values():
+            # While nothing was decided here, others may have taken the room.
+            if attempt.phase in ("allocated", "bound"):
+                expect_look(self.soft, attempt.attempt, attempt.device_uuids, stamp.mono_ms)
         self.soft.touched.clear()
         return turn.decision
 
@@ -212,6 +217,7 @@ class Broker:
         attempts.tell_stuck(turn)
         registry_side.register_again(turn)
         generations.advance(turn)
+        registry_side.let_go(turn)
         concurrency.adjust(turn)
         plan(turn)
         watching.answer_watchers(turn)
@@ -348,6 +354,7 @@ class Broker:
             self.soft.probe_known_ms = sample.sampled_at_mono_ms
         self.soft.fleet.take_sample(sample.devices, sample.sampled_at_mono_ms)
         note_sample(self.soft, sample)
+        take_look(self.soft)
         activity.observe_bindings(turn)
 
     def _audience(self, command: AudienceChanged) -> None:

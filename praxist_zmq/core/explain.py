@@ -30,6 +30,7 @@ from .placement import never_fits, stale_sample
 from .queue import CLASS_RANK, lane_of
 from .reservation import newcomer
 from .selectors import select
+from .soft import SoftState
 from .state import Job
 from .survey import look_round
 from .timestamps import rfc3339
@@ -79,7 +80,7 @@ def _waiting(turn: Turn, job: Job, view: JobView) -> Explanation:
     return Explanation(
         job=view,
         verdict=verdict,
-        position=soft.queue.position(job.job),
+        position=_position(job, soft),
         gates=_gates(turn, job, view.blockers),
         blockers=view.blockers,
         options=_options(turn, job, view.blockers),
@@ -88,6 +89,18 @@ def _waiting(turn: Turn, job: Job, view: JobView) -> Explanation:
         start_estimate=estimate(entries),
         snapshot=snapshot(turn),
     )
+
+
+def _position(job: Job, soft: SoftState) -> int | None:
+    """The job's place in queue order; the one for which devices are kept is first."""
+    place = soft.queue.position(job.job)
+    kept = soft.reservation
+    if place is None or kept is None:
+        return place
+    if kept.job == job.job:
+        return 1
+    behind = soft.queue.position(kept.job)
+    return place if behind is None or behind < place else place + 1
 
 
 def _gates(turn: Turn, job: Job, blockers: tuple[Blocker, ...]) -> tuple[Gate, ...]:
@@ -140,6 +153,8 @@ def _generation(turn: Turn, generation: int) -> str:
 def _ahead(turn: Turn, job: Job) -> str:
     """Who goes before the job in other lanes, and what holds them."""
     state, soft = turn.state, turn.soft
+    if soft.reservation is not None and soft.reservation.job == job.job:
+        return "devices are kept for it, so it goes before all others"
     viewer = Viewer(state, soft)
     mine = (CLASS_RANK[job.work_class], job.queue_sequence)
     non_mature_first = state.policy.exploration_reserve > soft.active_non_mature
@@ -155,7 +170,7 @@ def _ahead(turn: Turn, job: Job) -> str:
         codes = ", ".join(blocker.code for blocker in viewer.blockers(other))
         held = f"is held itself ({codes})" if codes else "goes first"
         told.append(f"{name} ({other.work_class}) is ahead and {held}")
-    if soft.reservation is not None and soft.reservation.job != job.job:
+    if soft.reservation is not None:
         told.append(f"devices are kept for {soft.reservation.job}")
     if more:
         told.append(f"{more} more are ahead")
@@ -209,6 +224,8 @@ def _other_profiles(turn: Turn, job: Job) -> list[str]:
     """Profiles of the contract that would start now. None is ever chosen for a peer."""
     state, soft = turn.state, turn.soft
     if run_gates(state, soft).blockers:
+        return []
+    if peer_blocker(job, state, planned_by_peer(state, soft)) is not None:
         return []
     others = [name for name in state.policy.profiles if name != job.profile][:PROFILES_LOOKED_AT]
     free = [

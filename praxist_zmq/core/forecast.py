@@ -102,8 +102,9 @@ def _starts(what_if: WhatIf, job: Job, budget: _Budget) -> bool:
     return what_if.might_start(job) and budget.spend() and job.job in what_if.started()
 
 
-def _departures(state: BrokerState, soft: SoftState) -> list[_Departure]:
-    """Our running jobs by their expected end; those that are unknown come last."""
+def _departures(job: Job, state: BrokerState, soft: SoftState) -> list[_Departure]:
+    """Our running jobs by their expected end; those that are unknown come last. Of those that are
+    expected at once the peer's own come first: they may be what keeps it at its cap."""
     found = [
         _Departure(
             attempt.job,
@@ -112,14 +113,14 @@ def _departures(state: BrokerState, soft: SoftState) -> list[_Departure]:
         )
         for attempt in state.attempts.values()
     ]
-    found.sort(key=lambda departure: departure.likely_ms)
+    found.sort(key=lambda one: (one.likely_ms, state.jobs[one.job].peer != job.peer))
     return found[:DEPARTURES_MAX]
 
 
 def _ends(job: Job, state: BrokerState, soft: SoftState, budget: _Budget) -> list[WouldStart]:
     """Every end of one running job that is enough."""
     found = []
-    for departure in _departures(state, soft):
+    for departure in _departures(job, state, soft):
         what_if = WhatIf(state, soft, looked=True)
         what_if.end(departure.job)
         if _starts(what_if, job, budget):
@@ -190,7 +191,7 @@ def _replay(
     """The ends up to the one with which the job starts, each with the time by which all before it
     have happened too; empty when it does not start. `only`: exactly these, in this order."""
     state, soft = what_if.state, what_if.soft
-    waiting = _departures(state, soft)
+    waiting = _departures(job, state, soft)
     if only is not None:
         known = {departure.job: departure for departure in waiting}
         waiting = [known[name] for name in only if name in known]

@@ -15,6 +15,7 @@ from .admission import ProfileGates, at_cap, planned_by_peer, profile_gates, run
 from .credentials import missing_credentials
 from .demand import demand_of
 from .generation_gate import generation_refusal
+from .last_look import expect_look, look_wanted
 from .queue import Lane
 from .reservation import kept_places, reservation_for, rests_on, still_holds
 from .soft import Denial, Plan, SoftState
@@ -36,30 +37,34 @@ Chosen = tuple[Job, Envelope, tuple[DeviceFacts, ...]]
 
 def plan(turn: Turn) -> None:
     """Reserve for every waiting job that passes all gates, in queue order."""
-    soft, state = turn.soft, turn.state
     _let_back(turn)
-    soft.sample_wanted = False
-    if not soft.queue:
-        return
+    blocked: dict[Lane, ProfileGates] = {}
+    if turn.soft.queue:
+        _admit(turn, blocked)
+    _want_sample(turn, blocked)
+
+
+def _admit(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
+    """Ask for all that may start. Notes what holds the lanes that were looked at."""
+    soft, state = turn.soft, turn.state
     _keep_places(turn)
     if run_gates(state, soft).blockers:
         return
-    blocked: dict[Lane, ProfileGates] = {}
     while soft.queue and not run_gates(state, soft).blockers:
         chosen = _reserved_first(turn) or _next(turn, blocked)
         if chosen is None:
             break
         _ask(turn, *chosen)
     _reserve_for_oldest(turn, blocked)
-    _want_sample(turn, blocked)
 
 
 def _want_sample(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
-    """Ask for a look at the host when what waits may wait only for that: devices that something
-    has just left, or attempts that have begun since the last one."""
+    """Ask for a look at the host when what waits may wait only for that: attempts for the last one
+    before GO; jobs, for devices that something has just left or because attempts have begun."""
     soft = turn.soft
-    soft.sample_wanted = bool(soft.fleet.released_at_ms or soft.begun_ms) and any(
-        gates.may_wait_for_a_sample for gates in blocked.values()
+    unseen = bool(soft.fleet.released_at_ms or soft.begun_ms)
+    soft.sample_wanted = look_wanted(soft) or (
+        unseen and any(gates.may_wait_for_a_sample for gates in blocked.values())
     )
     if soft.sample_wanted and soft.now_ms >= soft.sample_asked_at_ms + SAMPLE_PAUSE_MS:
         soft.sample_asked_at_ms = soft.now_ms
@@ -94,7 +99,8 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
         attempt,
     )
     version = soft.host_view.version if soft.host_view is not None else 0
-    soft.plans[attempt] = Plan(job.job, attempt, envelope, request_id, version)
+    soft.plans[attempt] = Plan(job.job, attempt, envelope, request_id, version, soft.now_ms)
+    expect_look(soft, attempt, envelope.device_uuids, soft.now_ms)
     soft.begun_ms[attempt] = soft.now_ms
     soft.fleet.plan(attempt, envelope)
     if soft.reservation is not None and soft.reservation.job == job.job:

@@ -73,6 +73,8 @@ class Queue:
         of_peers[peer] -= 1
         if not of_peers[peer]:
             del of_peers[peer]
+        # It may be the one that had come back for its peer: then the next one has to.
+        self._bring_back(peer, lane)
         self.sizes[lane] -= 1
         if not self.sizes[lane]:
             del self.sizes[lane]
@@ -94,15 +96,22 @@ class Queue:
 
     def unpark(self, peer: str) -> None:
         """A peer may have one more running: its oldest of each lane comes back."""
-        for lane, parked in list(self.parked.get(peer, {}).items()):
-            while parked:
-                entry = heapq.heappop(parked)
-                if self.waiting.get(entry[2]) == (lane, entry):
-                    self._enter(lane, entry)
-                    break
-            if not parked:
-                del self.parked[peer][lane]
-        if peer in self.parked and not self.parked[peer]:
+        for lane in list(self.parked.get(peer, ())):
+            self._bring_back(peer, lane)
+
+    def _bring_back(self, peer: str, lane: Lane) -> None:
+        lanes = self.parked.get(peer, {})
+        parked = lanes.get(lane)
+        if parked is None:
+            return
+        while parked:
+            entry = heapq.heappop(parked)
+            if self.waiting.get(entry[2]) == (lane, entry):
+                self._enter(lane, entry)
+                break
+        if not parked:
+            del lanes[lane]
+        if not lanes:
             del self.parked[peer]
 
     def first_parked(self, lane: Lane) -> str | None:

@@ -15,6 +15,7 @@ from . import concurrency, credentials
 from .commands import RegistrySaid
 from .concurrency import occupied
 from .generation_gate import frozen
+from .last_look import expect_look, waits_for_look
 from .placement import still_fits
 from .plan import denied as plan_denied
 from .plan import kept_envelope
@@ -229,6 +230,7 @@ def _reserved(turn: Turn, attempt: str) -> None:
             utilization_pct=found.envelope.utilization_pct,
         )
     )
+    expect_look(turn.soft, attempt, found.envelope.device_uuids, found.planned_ms)
     if job.work_class != "mature":
         turn.soft.active_non_mature += 1
     spawn(turn, job, turn.state.attempts[attempt])
@@ -286,6 +288,10 @@ def _bound(turn: Turn, name: str) -> None:
     attempt = turn.state.attempts.get(name)
     if attempt is None or attempt.phase != "bound":
         return
+    if waits_for_look(turn.soft, name):
+        turn.soft.go_held[name] = None
+        return
+    turn.soft.unlooked.pop(name, None)
     job = turn.state.jobs[attempt.job]
     unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
     if unwanted or not still_fits(attempt, turn.state, turn.soft):
@@ -294,6 +300,14 @@ def _bound(turn: Turn, name: str) -> None:
         return
     turn.soft.released.add(name)
     turn.order(ReleaseAttempt(attempt=name))
+
+
+def let_go(turn: Turn) -> None:
+    """Once a turn: those go on that waited at their barrier for a look at their devices."""
+    for name in list(turn.soft.go_held):
+        if not waits_for_look(turn.soft, name):
+            del turn.soft.go_held[name]
+            _bound(turn, name)
 
 
 def release(turn: Turn, attempt: str) -> None:

@@ -36,6 +36,8 @@ class Plan:
     request_id: str
     view_version: int
     """Of the host view that it was made with."""
+    planned_ms: int
+    """CLOCK_BOOTTIME of the plan."""
 
 
 @dataclass(slots=True)
@@ -139,6 +141,11 @@ class SoftState:
     """When it was last known whether there are devices; at first, when the broker started."""
     begun_ms: dict[str, int] = field(default_factory=dict)
     """Attempts and plans that the newest sample cannot show yet: CLOCK_BOOTTIME of their start."""
+    unlooked: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    """Attempts and plans whose devices are to be read again before GO: CLOCK_BOOTTIME of the plan,
+    and the devices."""
+    go_held: dict[str, None] = field(default_factory=dict)
+    """Attempts that wait at their barrier for that look alone."""
     sample_wanted: bool = False
     """Whether something waits that a look at the host may let start."""
     sample_asked_at_ms: int = -1_000_000

@@ -38,6 +38,7 @@ class WhatIf:
             fleet=_copy_of_fleet(soft.fleet),
             plans=dict(soft.plans),
             begun_ms=dict(soft.begun_ms),
+            unlooked=dict(soft.unlooked),
             reservation=None if soft.reservation is None else replace(soft.reservation),
             lacking_credentials=dict(soft.lacking_credentials),
             touched={},

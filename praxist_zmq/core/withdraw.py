@@ -16,10 +16,13 @@ def drop_plan(turn: Turn, attempt: str, put_back: bool) -> Plan | None:
     if found is None:
         return None
     soft.fleet.drop_plan(attempt, found.envelope)
+    soft.unlooked.pop(attempt, None)
     job = turn.state.jobs.get(found.job)
     if put_back and job is not None and job.state == "queued":
         soft.begun_ms.pop(attempt, None)
         soft.queue.put(job)
+    if job is not None:
+        # What it stood for does not count for its peer any more; an attempt that comes of it does.
         soft.queue.unpark(job.peer)
     return found
 

@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import re
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from ..protocol.reports import DeviceSample
@@ -213,11 +214,16 @@ class NvmlDriver:
     def _reading(self, devices: list[DeviceSample]) -> DriverReading:
         """Add the devices that are no longer listed, and judge the whole."""
         present = {device.uuid for device in devices}
+        taken = {device.index for device in devices}
         for uuid, known in self._known.items():
             if uuid not in present:
-                devices.append(
-                    silent_device(known, "lost", "the driver no longer lists this device")
-                )
+                gone = silent_device(known, "lost", "the driver no longer lists this device")
+                if gone.index in taken:
+                    # Another has its number now, and no two are to be told by the same one.
+                    free = next(n for n in count(len(present)) if n not in taken)
+                    gone = gone.model_copy(update={"index": free})
+                taken.add(gone.index)
+                devices.append(gone)
         self._known.update({device.uuid: device for device in devices})
         devices.sort(key=_by_index)
         if devices and all(device.state == "unknown" for device in devices):

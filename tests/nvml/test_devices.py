@@ -115,6 +115,22 @@ def test_a_permuted_order_keeps_what_belongs_to_each_uuid(
             assert (device.utilization_pct, device.memory_used_mib) == (number, number * 1024)
 
 
+def test_no_two_devices_have_one_number_when_the_list_gets_shorter(
+    nvml_stub: Stub, driver: DriverProcess
+) -> None:
+    nvml_stub.write(*(StubDevice(f"GPU-{n}") for n in range(3)))
+    driver.look()
+    for order, numbers in (
+        ([1, 2], {"GPU-1": 0, "GPU-2": 1, "GPU-0": 2}),
+        ([2], {"GPU-2": 0, "GPU-1": 1, "GPU-0": 2}),
+        ([], {"GPU-2": 0, "GPU-1": 1, "GPU-0": 2}),
+        ([0, 1, 2], {"GPU-0": 0, "GPU-1": 1, "GPU-2": 2}),
+    ):
+        nvml_stub.order = order
+        nvml_stub.write()
+        assert {device.uuid: device.index for device in driver.look().devices} == numbers
+
+
 def test_mig_is_unsupported_and_reads_unknown_not_idle(
     nvml_stub: Stub, driver: DriverProcess
 ) -> None:

@@ -62,7 +62,8 @@ def submit(run: HostRun, profile: str) -> str:
 def test_what_waits_for_devices_starts_when_those_before_it_have_ended(
     lost: int, devices: int, limit: int, awaited: str, classes: Random
 ) -> None:
-    """However many small jobs come after it; the oldest ends first."""
+    """However many small jobs come after it; the oldest ends first. Those before it may each have
+    to wait until a device has drained, too."""
     host = Host([Device(n, SIZE_MIB, "lost" if n < lost else "available") for n in range(devices)])
     if devices - lost < 2:
         awaited = "alone"
@@ -72,7 +73,7 @@ def test_what_waits_for_devices_starts_when_those_before_it_have_ended(
         submit(run, classes.choice(sorted(SMALL)))
     host.rest()
     large = submit(run, awaited)
-    for _ in range(6 * devices):
+    for _ in range((2 * devices + 1) * limit):
         for _ in range(2):
             submit(run, classes.choice(sorted(SMALL)))
         host.round()

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from praxist_zmq.cli.duration import parse_duration
+from praxist_zmq.cli.status_words import device_words
 from praxist_zmq.cli.table import Column, render
 from praxist_zmq.cli.words import (
     age,
@@ -148,3 +149,15 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(columns: int, colored: bo
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     assert len(plain) == 3
     assert all(cells(line) <= columns for line in plain)
+
+
+def test_a_device_in_status_counts_what_is_declared_as_well_as_what_is_seen() -> None:
+    device = {
+        "index": 1, "state": "available", "jobs": ["j-1"], "exclusive": False, "external": [],
+        "declared_utilization_pct": 45.0, "external_utilization_pct": 0.0, "utilization_pct": 0.0,
+        "memory_total_mib": 49_152, "memory_used_mib": 643, "declared_memory_mib": 32_768,
+        "external_memory_mib": 643,
+    }  # fmt: skip
+    assert device_words([device]) == ["1: 45/100 compute, 32.6/45.6 GiB, 1 job"]
+    more = {**device, "memory_used_mib": 40_960, "utilization_pct": 90.0}
+    assert device_words([more]) == ["1: 90/100 compute, 40.0/45.6 GiB, 1 job"]

@@ -188,3 +188,42 @@ def test_a_step_of_the_limit_is_told_and_enough() -> None:
     world.cpu_pct = 0.3
     world.look()
     assert world.queued() == []
+
+
+def test_a_peer_at_its_cap_is_offered_no_other_profile() -> None:
+    world = LoadedWorld([(0, 0.0)], cap=1)
+    world.submit(Wish("p", "small"))
+    waiting = world.submit(Wish("p", "small"))
+    answer = explained(world, waiting)
+    assert [blocker.code for blocker in answer.blockers] == ["peer_cap"]
+    assert not [option for option in answer.options if option.startswith("use ")]
+
+
+def test_what_would_start_a_peer_at_its_cap_is_found_among_many() -> None:
+    world = LoadedWorld([(0, 0.0)] * 24, limit=60, cap=3)
+    for number in range(24):
+        world.submit(Wish(f"q{number}", "alone"))
+    for number in range(30):
+        world.submit(Wish(f"r{number}", "small" if number % 2 else "alone"))
+    mine = [world.submit(Wish("p", "cpu")) for _ in range(6)]
+    world.look()
+    (entry,) = explained(world, mine[5]).would_start
+    assert (*entry.after, entry.job) == tuple(mine[:3])
+
+
+def test_the_job_for_which_devices_are_kept_is_first_whatever_its_class() -> None:
+    world = LoadedWorld([(0, 0.0), (0, 0.0)])
+    holders = [world.submit(Wish("q", "alone")) for _ in range(2)]
+    scout = world.submit(Wish("p", "pair", "scout"))
+    mature = [world.submit(Wish("q", "small", "mature")) for _ in range(2)]
+    kept = world.broker.soft.reservation
+    assert kept is not None
+    assert kept.job == scout
+    answer = explained(world, scout)
+    assert answer.position == 1
+    (order,) = [gate.detail for gate in answer.gates if gate.name == "class order"]
+    assert order == "devices are kept for it, so it goes before all others"
+    assert [explained(world, job).position for job in mature] == [2, 3]
+    for holder in holders:
+        world.finish(holder)
+    assert world.broker.state.jobs[scout].state == "running"
