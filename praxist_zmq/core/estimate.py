@@ -64,6 +64,8 @@ class Calibration:
     profiles: dict[str, deque[float]] = field(default_factory=dict)
     learnt: int = field(default=0, compare=False)
     """Grows with every ending that changes a distribution."""
+    fits: dict[str, tuple[float, float]] = field(default_factory=dict, compare=False)
+    """By profile, until the next ending: (shift, spread). A fit walks all that is kept."""
 
     @classmethod
     def restored(
@@ -81,6 +83,7 @@ class Calibration:
             return
         ratio = min(RATIO_MAX, max(-RATIO_MAX, math.log(wall_ms / eta_ms)))
         self.learnt += 1
+        self.fits.clear()
         self.pool.append(ratio)
         self.profiles.setdefault(profile, deque(maxlen=KEPT)).append(ratio)
 
@@ -88,8 +91,11 @@ class Calibration:
         """The distribution for a job; None when it declares no run time."""
         if eta_ms is None or eta_ms <= 0:
             return None
-        own = self.profiles.get(profile, ())
-        shift, spread = _fit(own if len(own) >= OWN_MIN else self.pool)
+        fit = self.fits.get(profile)
+        if fit is None:
+            own = self.profiles.get(profile, ())
+            fit = self.fits[profile] = _fit(own if len(own) >= OWN_MIN else self.pool)
+        shift, spread = fit
         return RunTime(eta_ms * math.exp(shift), spread)
 
     @property
