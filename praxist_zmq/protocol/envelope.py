@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 PROTOCOL_NAME = "praxist-zmq"
 PROTOCOL_VERSION = 1
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2
 PREAMBLE = b"praxist-zmq/1"
 
 

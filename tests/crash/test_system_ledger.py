@@ -80,7 +80,7 @@ def test_newer_version_refuses(make_run: MakeRun) -> None:
     _down_with_jobs(run)
     first = _segments(run.paths.ledger)[0]
     line, _, rest = first.read_bytes().partition(b"\n")
-    payload = line.split(b" ", 3)[3].replace(b'"format_version":1', b'"format_version":999')
+    payload = line.split(b" ", 3)[3].replace(b'"format_version":2', b'"format_version":999')
     first.write_bytes(frame.encode(0, payload, 0)[0] + rest)
     before = _content(run.paths.ledger)
     refused = run.try_up()
@@ -127,7 +127,7 @@ def test_a_damaged_ledger_of_the_registry_is_moved_aside(make_run: MakeRun, repa
         run.until_started(f"{job}.1")
     run.kill_all(registry=True)
     last = _segments(ledger)[-1]
-    lines = last.read_bytes().splitlines(keepends=True)
+    lines = last.read_bytes().rstrip(b"\0").splitlines(keepends=True)
     lines[-2] = b"!" * (len(lines[-2]) - 1) + b"\n"
     last.write_bytes(b"".join(lines))
     refused = run.try_up()

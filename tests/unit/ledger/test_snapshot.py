@@ -11,6 +11,7 @@ import pytest
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.ledger import segment
 from praxist_zmq.ledger.snapshot import Snapshots, read_until, sealed_segments
+from praxist_zmq.protocol.envelope import LEDGER_VERSION
 from tests.support.ledgers import bytes_of, opened, started
 
 PAYLOADS = [b"%02d" % n + b"x" * 60 for n in range(1, 41)]
@@ -167,7 +168,7 @@ def test_segments_gone_or_shorter_than_the_snapshot_are_damage(directory: Path) 
 def test_a_newer_snapshot_is_refused(directory: Path) -> None:
     path = Snapshots(directory).write(10, state(10))
     head, _, rest = path.read_bytes().partition(b"\n")
-    fields = json.loads(head) | {"format_version": 2}
+    fields = json.loads(head) | {"format_version": LEDGER_VERSION + 1}
     path.write_bytes(json.dumps(fields).encode() + b"\n" + rest)
     with pytest.raises(PraxistError) as caught:
         opened(directory)
