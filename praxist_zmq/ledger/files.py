@@ -109,13 +109,19 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def create_temporary(path: Path, mode: int = 0o600) -> tuple[int, Path]:
-    """A new file next to `path` under a name nobody can foresee: (descriptor, its path).
+def write_all_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    """Write every byte of `data` from `offset` on. Raises OSError; a part may be there then."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view = view[written:]
+        offset += written
 
-    The descriptor appends, so that a write after a roll back starts at the end.
-    """
+
+def create_temporary(path: Path, mode: int = 0o600) -> tuple[int, Path]:
+    """A new file next to `path` under a name nobody can foresee: (descriptor, its path)."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = open_regular(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = open_regular(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
     os.fchmod(descriptor, mode)
     return descriptor, temporary
 

@@ -1,10 +1,13 @@
 """The form of one record: a line that proves itself and its place.
 
-`crc32hex SP length SP sequence SP payload LF`. The checksum covers length, sequence and payload
-and starts from the previous record's, so a record that is missing, repeated or moved shows.
-The first line of a segment is a record with sequence 0, checksummed from zero, whose payload is
-the header; this line keeps its form in every version, so that an older program can tell a newer
-ledger from a damaged one.
+`crc32hex SP length SP sequence SP index SP payload LF`. The checksum covers all that follows it and
+starts from the previous record's, so a record that is missing, repeated or moved shows. `index`
+counts the records of one commit, which reach the disk with one sync and in any order: so each
+record names the first one of its commit, and proves that all before that one had been synced.
+No byte of a record is zero, so zeros are room that nothing was written to yet.
+The first line of a segment has sequence 0 and no index, is checksummed from zero, and its payload
+is the header; this line keeps its form in every version, so that an older program can tell a newer
+ledger from a damaged one. Records of format 1 had that form too: they are read, no more written.
 Never reads or writes a file.
 
 Sources: the write-ahead log of etcd for the rolling checksum.
@@ -23,27 +26,56 @@ from ..errors import PraxistError
 from ..protocol.envelope import LEDGER_VERSION
 from ..protocol.limits import LEDGER_RECORD_BYTES_MAX
 
-HEAD = re.compile(rb"([0-9a-f]{8}) ([1-9][0-9]{0,18}) (0|[1-9][0-9]{0,18}) ")
-HEAD_BYTES_MAX = 8 + 1 + 19 + 1 + 19 + 1
+_HEAD_1 = re.compile(rb"([0-9a-f]{8}) ([1-9][0-9]{0,18}) (0|[1-9][0-9]{0,18}) ()")
+_HEAD = re.compile(rb"([0-9a-f]{8}) ([1-9][0-9]{0,18}) ([1-9][0-9]{0,18}) (0|[1-9][0-9]{0,6}) ")
+HEAD_BYTES_MAX = 8 + 1 + 19 + 1 + 19 + 1 + 7 + 1
 HEADER_LINE_BYTES_MAX = 65_536
+COMMIT_BYTES_MAX = max(8 * 1024 * 1024, HEAD_BYTES_MAX + LEDGER_RECORD_BYTES_MAX + 1)
+"""Bytes of the records that wait for one sync, so that a reader knows how much may be torn."""
+
+
+def head_of(version: int) -> re.Pattern[bytes]:
+    """The start of a record's line in ledgers of format `version`: checksum, length, sequence and
+    index (empty in format 1)."""
+    return _HEAD_1 if version == 1 else _HEAD
 
 
 def encode(sequence: int, payload: bytes, previous_crc: int) -> tuple[bytes, int]:
-    """The line of one record and its checksum."""
-    body = b"%d %d %b" % (len(payload), sequence, payload)
+    """A line without an index, as a header has, and its checksum."""
+    return _line(b"%d %d %b" % (len(payload), sequence, payload), previous_crc)
+
+
+def encode_record(
+    sequence: int, index: int, payload: bytes, previous_crc: int
+) -> tuple[bytes, int]:
+    """The line of one record and its checksum; `index` is its place in its commit, from 0."""
+    return _line(b"%d %d %d %b" % (len(payload), sequence, index, payload), previous_crc)
+
+
+def _line(body: bytes, previous_crc: int) -> tuple[bytes, int]:
     crc = zlib.crc32(body, previous_crc)
     return b"%08x %b\n" % (crc, body), crc
 
 
-def encode_batch(
-    payloads: Sequence[bytes], first_sequence: int, previous_crc: int
-) -> tuple[bytes, int]:
-    """The lines of several records, joined, and the last one's checksum.
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records that are written together and wait for one sync."""
+
+    data: bytes
+    records: int
+    crc: int
+    """Of the last one."""
+
+
+def encode_batch(payloads: Sequence[bytes], first_sequence: int, previous_crc: int) -> list[Block]:
+    """The lines of `payloads`: one block, or more where one would pass `COMMIT_BYTES_MAX`.
 
     Raises PraxistError `too_large` or `internal` (a line feed, a NUL or nothing in a payload)
     before anything could be written.
     """
-    lines = []
+    blocks: list[Block] = []
+    lines: list[bytes] = []
+    size = 0
     crc = previous_crc
     for sequence, payload in enumerate(payloads, first_sequence):
         if len(payload) > LEDGER_RECORD_BYTES_MAX:
@@ -53,13 +85,18 @@ def encode_batch(
             )
         if not payload or b"\n" in payload or b"\0" in payload:
             raise PraxistError("internal", f"record {sequence} is not one line of text")
-        line, crc = encode(sequence, payload, crc)
+        if lines and size + len(payload) + HEAD_BYTES_MAX + 1 > COMMIT_BYTES_MAX:
+            blocks.append(Block(b"".join(lines), len(lines), crc))
+            lines, size = [], 0
+        line, crc = encode_record(sequence, len(lines), payload, crc)
         lines.append(line)
-    return b"".join(lines), crc
+        size += len(line)
+    blocks.append(Block(b"".join(lines), len(lines), crc))
+    return blocks
 
 
 def check(line: bytes, sequence: int, previous_crc: int) -> tuple[bytes, int] | None:
-    """The payload and the checksum of `line` if it is exactly the record `sequence`, else None."""
+    """The payload and checksum of a line as `encode` makes it, if it is exactly that, else None."""
     parts = line.split(b" ", 3)
     if len(parts) != 4 or not line.endswith(b"\n"):
         return None
@@ -106,12 +143,12 @@ def decode_header(line: bytes, where: str) -> tuple[Header, int]:
         fields = json.loads(payload)
     except (ValueError, RecursionError):
         fields = None
-    if not isinstance(fields, dict) or type(fields.get("format_version")) is not int:
+    version = fields.get("format_version") if isinstance(fields, dict) else None
+    if type(version) is not int or version < 1:
         raise PraxistError("ledger_damaged", f"{where}, offset 0: the header is not ours")
-    if fields["format_version"] > LEDGER_VERSION:
+    if version > LEDGER_VERSION:
         raise PraxistError(
-            "ledger_newer",
-            f"{where} has format {fields['format_version']}; this program knows {LEDGER_VERSION}",
+            "ledger_newer", f"{where} has format {version}; this program knows {LEDGER_VERSION}"
         )
     kinds = {"program": str, "run_id": str, "segment": int, "first_sequence": int}
     kinds |= {"previous_crc": int, "boot_id": str, "extra": dict, "format_version": int}

@@ -3,8 +3,10 @@
 `open`, `replay` to the end, `start`, then `commit` batch by batch: one append, one sync, durable
 on return. At every start the last segment is written anew into a fresh file, because after a
 failed sync the page cache may show bytes that never reached the disk; what was read is then known
-to be there. A full disk rolls the file back to the last good record and gives up the ballast, so
+to be there. Records are written into room that is there already (see `live`), which a commit needs
+no space for. A full disk rolls the file back to the last good record and gives up the ballast, so
 that ends of jobs still fit; any failed sync or other write error poisons the ledger for good.
+A last segment of an older format is kept as it is, and a new one goes on from it.
 The caller holds the owner lock. Never waits, never reads a clock, never retries a sync.
 
 Sources: the handling of failed syncs in PostgreSQL and the studies that led to it.
@@ -21,6 +23,7 @@ from ..errors import PraxistError
 from ..protocol.envelope import LEDGER_VERSION
 from . import files, frame, segment
 from .ballast import Ballast
+from .live import LiveSegment
 from .reading import Known, LedgerReader
 from .snapshot import Snapshots
 
@@ -52,8 +55,7 @@ class Ledger:
         self._covered = reader.covered
         self._sequence = reader.covered
         self._crc = 0
-        self._size = 0
-        self._descriptor: int | None = None
+        self._live: LiveSegment | None = None
         self._state = "opened"
         self._poison: str | None = None
 
@@ -95,7 +97,7 @@ class Ledger:
         self._state = "replaying"
         yield from self._reader.records()
         self._sequence = self._reader.sequence
-        self._crc, self._size = self._reader.crc, self._reader.size
+        self._crc = self._reader.crc
         self._state = "replayed"
 
     def start(self) -> None:
@@ -109,13 +111,14 @@ class Ledger:
             files.remove_temporaries(self.directory, segment.NAME)
             self._set_damaged_snapshots_aside()
         try:
-            self._open_last()
+            live = self._open_last()
         except PraxistError as error:
             if error.code != "no_space" or not self._ballast.drop():
                 raise
-            self._open_last()
+            live = self._open_last()
+        self._live = live
         self._ballast.fill()
-        self._seal_older_format()
+        self._grow(live)
         self._loaded = self._reader.snapshot = None
         self._state = "started"
 
@@ -131,20 +134,22 @@ class Ledger:
             raise PraxistError("ledger_write_failed", self._poison)
         if not payloads:
             return self._sequence
-        if self._size >= self._segment_bytes:
-            self._rotate()
-        block, crc = frame.encode_batch(payloads, self._sequence + 1, self._crc)
+        live = self._open_live()
+        if live.used >= self._segment_bytes:
+            live = self._rotate(live)
+        blocks = frame.encode_batch(payloads, self._sequence + 1, self._crc)
         self._poison = f"{self._segments[-1].path}: a commit was interrupted"
-        self._append(block)
-        try:
-            os.fdatasync(self._open_descriptor())
-        except OSError as error:
-            raise self._poisoned(error) from error
+        before = live.used
+        for block in blocks:
+            self._append(live, block.data, before)
+            try:
+                live.sync()
+            except OSError as error:
+                raise self._poisoned(error) from error
         self._poison = None
-        self._crc = crc
+        self._crc = blocks[-1].crc
         self._sequence += len(payloads)
-        self._size += len(block)
-        self._segments[-1].size = self._size
+        self._segments[-1].size = live.used
         return self._sequence
 
     @property
@@ -154,7 +159,7 @@ class Ledger:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Of all segments together."""
+        """Of all segments together, without the room that no record is in yet."""
         return sum(known.size for known in self._segments)
 
     @property
@@ -168,8 +173,15 @@ class Ledger:
         return sum(following.first_sequence - 1 > self._covered for following in self._segments[1:])
 
     def maintain(self) -> None:
-        """Bring the ballast back when there is space again. Costs nothing while it is there."""
+        """Bring ballast and room back when there is space. Costs nothing while they are there.
+
+        Call it once a second or so. Raises PraxistError `ledger_write_failed` (as a commit does),
+        or as `Ballast.fill` does.
+        """
+        self._expect("started")
         self._ballast.fill()
+        if self._poison is None and not self._ballast.missing:
+            self._grow(self._open_live())
 
     def drop_covered(self) -> list[Path]:
         """After a compaction: take note of the newest snapshot, delete what is no longer needed.
@@ -188,75 +200,85 @@ class Ledger:
     def close(self) -> None:
         """Let the file go. Everything acknowledged is on disk already. Safe to call twice."""
         self._state = "closed"
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
+        live, self._live = self._live, None
+        if live is not None:
             with files.usable(self.directory):
-                os.close(descriptor)
+                try:
+                    if self._poison is None:
+                        live.trim()
+                finally:
+                    live.close()
 
     def _expect(self, state: str) -> None:
         if self._state != state:
             raise PraxistError("internal", f"the ledger is {self._state}, not {state}")
 
-    def _open_descriptor(self) -> int:
-        assert self._descriptor is not None
-        return self._descriptor
+    def _open_live(self) -> LiveSegment:
+        assert self._live is not None
+        return self._live
 
     def _poisoned(self, error: OSError) -> PraxistError:
         self._poison = f"{self._segments[-1].path}: {error.strerror}"
         return PraxistError("ledger_write_failed", self._poison)
 
-    def _append(self, block: bytes) -> None:
-        """Write `block`, or leave the file as it was and raise."""
+    def _append(self, live: LiveSegment, block: bytes, before: int) -> None:
+        """Write `block`, or leave the records as they were up to `before` and raise."""
         while True:
-            descriptor = self._open_descriptor()
             try:
-                files.write_all(descriptor, block)
+                live.write(block, stretch=not self._ballast.missing)
                 return
             except OSError as error:
                 failure = error
             if failure.errno not in files.NO_SPACE:
                 raise self._poisoned(failure) from failure
-            try:
-                os.ftruncate(descriptor, self._size)
-            except OSError as error:
-                raise self._poisoned(error) from error
+            self._roll_back(live, live.used)
             if not self._ballast.drop():
+                if live.used > before:
+                    self._roll_back(live, before)
                 self._poison = None
                 detail = f"{self._segments[-1].path}: {failure.strerror}"
                 raise PraxistError("no_space", detail) from failure
 
-    def _rotate(self) -> None:
+    def _roll_back(self, live: LiveSegment, used: int) -> None:
+        try:
+            live.roll_back(used)
+        except OSError as error:
+            raise self._poisoned(error) from error
+
+    def _grow(self, live: LiveSegment) -> None:
+        self._poison = f"{self._segments[-1].path}: making room was interrupted"
+        try:
+            live.grow()
+        except OSError as error:
+            raise self._poisoned(error) from error
+        self._poison = None
+
+    def _rotate(self, old: LiveSegment) -> LiveSegment:
         """Go on in a new segment; stay in this one when the disk is full."""
         number = self._segments[-1].number + 1
         self._poison = f"{segment.path_of(self.directory, number)}: a rotation was interrupted"
         try:
-            descriptor, known, crc = self._create(number)
+            live = self._create(number)
         except PraxistError as error:
             if error.code != "no_space":
                 self._poison = error.detail
                 raise PraxistError("ledger_write_failed", error.detail) from error
             self._ballast.drop()
             self._poison = None
-            return
-        old, self._descriptor = self._open_descriptor(), descriptor
-        self._segments.append(known)
-        self._crc, self._size = crc, known.size
+            return old
+        self._live = live
         try:
-            os.close(old)
+            try:
+                old.trim()
+            finally:
+                old.close()
         except OSError as error:
             raise self._poisoned(error) from error
         self._poison = None
+        return live
 
-    def _seal_older_format(self) -> None:
-        """What is written from now on belongs under a header that older programs refuse: they
-        would take a kind of event that they do not know for damage to one job."""
-        header = self._segments[-1].header
-        has_records = self._sequence >= header.first_sequence
-        if header.format_version < LEDGER_VERSION and has_records:
-            self._rotate()
-
-    def _create(self, number: int) -> tuple[int, Known, int]:
-        """A durable new segment: (descriptor, segment, checksum to go on from)."""
+    def _create(self, number: int) -> LiveSegment:
+        """A durable new segment, which is the last one from then on."""
         path = segment.path_of(self.directory, number)
         template = self._template
         header = frame.Header(
@@ -279,20 +301,19 @@ class Ledger:
                 os.close(descriptor)
                 temporary.unlink(missing_ok=True)
                 raise
-        return descriptor, Known(number, path, header, len(line)), crc
+        self._segments.append(Known(number, path, header, len(line)))
+        self._crc = crc
+        return LiveSegment(descriptor, len(line), self._segment_bytes)
 
-    def _open_last(self) -> None:
+    def _open_last(self) -> LiveSegment:
         if not self._segments:
-            self._descriptor, known, self._crc = self._create(1)
-            self._segments.append(known)
-            self._size = known.size
-            return
+            return self._create(1)
         known = self._segments[-1]
         with files.usable(known.path):
             tear = self._reader.tear
             kept = None if tear is None else files.copy_aside(known.path)
             try:
-                self._descriptor = self._rewrite(known.path)
+                descriptor = self._rewrite(known.path, known.size)
             except BaseException:
                 if kept is not None:  # the original still is as it was, and takes no room twice
                     kept.unlink(missing_ok=True)
@@ -303,18 +324,22 @@ class Ledger:
                 f"{known.path}, offset {tear.offset}: {tear.reason}; "
                 f"cut there, the file as it was is {kept.name}"
             )
-        known.size = self._size
+        live = LiveSegment(descriptor, known.size, self._segment_bytes)
+        if known.header.format_version == LEDGER_VERSION:
+            return live
+        live.close()
+        return self._create(known.number + 1)
 
-    def _rewrite(self, path: Path) -> int:
+    def _rewrite(self, path: Path, size: int) -> int:
         """The good records of `path` in a fresh file in its place; its descriptor."""
         descriptor, temporary = files.create_temporary(path)
         try:
-            files.copy_start(path, descriptor, self._size)
+            files.copy_start(path, descriptor, size)
             os.fsync(descriptor)
             with segment.SegmentReader(temporary) as reader:
                 for _ in reader.records():
                     pass
-                if (reader.crc, reader.good_offset, reader.fault) != (self._crc, self._size, None):
+                if (reader.crc, reader.good_offset, reader.fault) != (self._crc, size, None):
                     raise segment.damaged(path, reader.good_offset, "it changed while it was read")
             os.rename(temporary, path)
             files.fsync_directory(self.directory)

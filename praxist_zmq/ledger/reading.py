@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import files, frame, segment
+from . import files, frame, segment, tail
 from .snapshot import Snapshots
 
 
@@ -22,6 +22,7 @@ class Known:
     path: Path
     header: frame.Header
     size: int
+    """Bytes of header and records; of the whole file, room included, until they were read."""
 
     @property
     def first_sequence(self) -> int:
@@ -53,7 +54,7 @@ class LedgerReader:
         """Checksum of the last good record of the last segment read."""
         self.size = 0
         """Bytes of that segment up to there."""
-        self.tear: segment.Fault | None = None
+        self.tear: tail.Fault | None = None
         """An append that a crash cut short, at the very end."""
 
     def records(self) -> Iterator[tuple[int, bytes]]:
@@ -76,6 +77,7 @@ class LedgerReader:
                         yield sequence, payload
                 fault = reader.fault
                 self.crc, self.size = reader.crc, reader.good_offset
+                known.size = self.size
                 if fault is not None and (index < final or fault.kind == "damaged"):
                     raise segment.damaged(known.path, fault.offset, fault.reason)
                 self.tear = fault

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import PraxistError
-from . import files, frame, segment
+from ..protocol.envelope import LEDGER_VERSION
+from . import files, frame, segment, tail
 from .reading import LedgerReader
 from .snapshot import Snapshots
 
@@ -30,6 +31,8 @@ class SegmentReport:
 
     path: Path
     outcome: Outcome
+    format_version: int = LEDGER_VERSION
+    """As the header says; ours when there is no good one."""
     records: int = 0
     first_sequence: int | None = None
     last_sequence: int | None = None
@@ -110,7 +113,8 @@ def _examine(path: Path, report: Report) -> SegmentReport:
     with reader:
         report.program = report.program or reader.header.program
         report.run_id = report.run_id or reader.header.run_id
-        found = SegmentReport(path, "clean", first_sequence=reader.header.first_sequence)
+        version, first = reader.header.format_version, reader.header.first_sequence
+        found = SegmentReport(path, "clean", version, first_sequence=first)
         try:
             for _ in reader.records():
                 found.records += 1
@@ -173,7 +177,13 @@ def repair_copy(source: Path, target: Path) -> Report:
         files.fsync_directory(target.parent)
     if base is not None:
         Snapshots(target).write(covered, Snapshots(source).load(covered))
-    first = replace(header, segment=1, first_sequence=covered + 1, previous_crc=0)
+    first = replace(
+        header,
+        segment=1,
+        first_sequence=covered + 1,
+        previous_crc=0,
+        format_version=LEDGER_VERSION,
+    )
     report.written_records = _write(target, first, _good_after(report, covered))
     report.written_until = covered + report.written_records
     report.left_out_records = _count_after(report)
@@ -222,7 +232,7 @@ def _write(target: Path, header: frame.Header, payloads: Iterator[bytes]) -> int
         with os.fdopen(descriptor, "wb", buffering=1 << 20) as file:
             file.write(line)
             for count, payload in enumerate(payloads, 1):
-                line, crc = frame.encode(header.first_sequence + count - 1, payload, crc)
+                line, crc = frame.encode_record(header.first_sequence + count - 1, 0, payload, crc)
                 file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -236,5 +246,6 @@ def _count_after(report: Report) -> int:
     for found in report.segments:
         descriptor = files.open_regular(found.path, os.O_RDONLY)
         with os.fdopen(descriptor, "rb") as file:
-            left_out += segment.count_whole(file.fileno(), report.written_until + 1)
+            head = frame.head_of(found.format_version)
+            left_out += tail.count_whole(file.fileno(), head, report.written_until + 1)
     return left_out

@@ -15,7 +15,7 @@ PROTOCOL_NAME = "praxist-zmq"
 PROTOCOL_VERSION = 1
 LEDGER_VERSION = 2
 """One higher with every release whose events or snapshots hold what the one before cannot read.
-2: `limit_changed`, `binding_observed`; the limit and the run times in snapshots."""
+2: limits, bindings, generations, leases and run times; room of zeros after the records."""
 PREAMBLE = b"praxist-zmq/1"
 
 

@@ -136,13 +136,13 @@ def test_a_failed_sync_poisons(tmp_path: Path, error: str) -> None:
 
 @pytest.mark.usefixtures("needs_strace")
 def test_a_failed_write_poisons_and_a_full_disk_does_not(tmp_path: Path) -> None:
-    # write 1 is the header, 2 and 3 the acknowledgement and record lines in turn
-    outcomes = {}
+    # pwrite 1 makes room at the start, where a full disk only means less room
+    outcomes: dict[str, set[str]] = {}
     for error in ("EIO", "ENOSPC"):
-        for when in range(2, 6):
+        for when in range(1 + (error == "EIO"), 5):
             directory = tmp_path / f"{error}-{when}"
             done = traced(
-                f"write:error={error}:when={when}",
+                f"pwrite64:error={error}:when={when}",
                 *("tests.crash.ledger_writer", str(directory), "3", "100000"),
             )
             promised = acknowledged(done.stdout)
@@ -156,8 +156,22 @@ def test_a_failed_write_poisons_and_a_full_disk_does_not(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("needs_strace")
+@pytest.mark.parametrize("inject", ["fsync:error=EIO:when=3", "pwrite64:error=EIO:when=1"])
+def test_a_failure_while_room_is_made_at_start_refuses(tmp_path: Path, inject: str) -> None:
+    directory = tmp_path / "ledger"
+    filled(directory, [b'{"n":1,"filling":"%b"}' % (b"x" * 300)])
+    done = traced(inject, "tests.crash.ledger_writer", str(directory), "3", "100000")
+    assert done.returncode == 1
+    assert "making room" not in done.stderr
+    assert "Input/output error" in done.stderr
+    assert "acknowledged" not in done.stdout
+    assert read_numbers(directory) == [1]
+    started(directory).close()
+
+
+@pytest.mark.usefixtures("needs_strace")
 def test_a_failed_sync_of_a_new_segment_poisons(tmp_path: Path) -> None:
-    for when in range(3, 8):
+    for when in range(4, 9):
         directory = tmp_path / str(when)
         filled(directory, [b'{"n":1,"filling":"%b"}' % (b"x" * 300)])
         done = traced(
@@ -226,6 +240,7 @@ def test_a_full_disk_and_its_recovery(small_disk: Path) -> None:
     directory = small_disk / "ledger"
     ledger = started(directory, ballast_bytes=200_000)
     assert not ledger.low_space
+    room = segment.path_of(directory, 1).stat().st_size
     record = b'{"filling":"%b"}' % (b"x" * 3000)
     ledger.commit([record])
     filling = small_disk / "filling"
@@ -239,7 +254,7 @@ def test_a_full_disk_and_its_recovery(small_disk: Path) -> None:
     with pytest.raises(PraxistError) as caught:  # noqa: PT012
         while True:
             accepted = ledger.commit([record])
-            assert ledger.low_space or accepted < 5
+            assert ledger.low_space or accepted < 5 + room // len(record)
     assert caught.value.code == "no_space"
     assert ledger.low_space
     assert accepted > 30  # the ballast gave this room
@@ -315,7 +330,7 @@ def test_starts_that_find_no_room_leave_nothing_and_keep_the_tear(small_disk: Pa
     ledger.close()
     last = segment.path_of(directory, 1)
     with last.open("ab") as file:
-        file.write(b"torn")
+        file.write(b"70a4")
     as_it_was = last.read_bytes()
     filling = small_disk / "filling"
     # Room for one copy, not for two: the one kept aside must not stay from try to try.

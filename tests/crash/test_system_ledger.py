@@ -129,7 +129,7 @@ def test_a_damaged_ledger_of_the_registry_is_moved_aside(make_run: MakeRun, repa
         run.until_started(f"{job}.1")
     run.kill_all(registry=True)
     last = _segments(ledger)[-1]
-    lines = last.read_bytes().splitlines(keepends=True)
+    lines = last.read_bytes().rstrip(b"\0").splitlines(keepends=True)
     lines[-2] = b"!" * (len(lines[-2]) - 1) + b"\n"
     last.write_bytes(b"".join(lines))
     refused = run.try_up()

@@ -8,12 +8,12 @@ from pathlib import Path
 from praxist_zmq.ledger.log import Ledger
 
 
-def opened(directory: Path, segment_bytes: int = 1 << 20, ballast_bytes: int = 0) -> Ledger:
+def opened(directory: Path, segment_bytes: int = 1 << 18, ballast_bytes: int = 0) -> Ledger:
     """The ledger of `directory` under fixed names, not replayed yet."""
     return Ledger.open(directory, "broker", "run", "boot", segment_bytes, ballast_bytes)
 
 
-def started(directory: Path, segment_bytes: int = 1 << 20, ballast_bytes: int = 0) -> Ledger:
+def started(directory: Path, segment_bytes: int = 1 << 18, ballast_bytes: int = 0) -> Ledger:
     """The same, replayed and started."""
     ledger = opened(directory, segment_bytes, ballast_bytes)
     for _ in ledger.replay():
@@ -27,7 +27,7 @@ def contents(directory: Path) -> list[bytes]:
     return [payload for _, payload in opened(directory).replay()]
 
 
-def filled(directory: Path, payloads: Sequence[bytes], segment_bytes: int = 1 << 20) -> None:
+def filled(directory: Path, payloads: Sequence[bytes], segment_bytes: int = 1 << 18) -> None:
     """A closed ledger with one commit for each payload."""
     ledger = started(directory, segment_bytes)
     for payload in payloads:
