@@ -184,3 +184,34 @@ def test_an_end_asked_for_during_the_recovery_of_a_thousand_jobs(make_run: MakeR
         assert client.wait("j-1", 30).exit_code == 6
     run.down()
     oracle.check_ended(run)
+
+
+def test_the_task_s_own_store_is_read_and_its_failure_revokes_nothing(make_run: MakeRun) -> None:
+    run = make_run()
+    store = run.dir.parent / "store.jsonl"
+    store.write_text('{"tag": "m", "mature": true}\n')
+    run.up("--results-command", f"cat {store}")
+
+    def known() -> dict[str, Any]:
+        found = run.cli("results", "list", "--json").document
+        return {one["tag"]: one["source"] for one in found["results"]}
+
+    wait_until(lambda: known() == {"m": "store"}, "the store to be read")
+    run.down()
+    store.unlink()
+    run.up()
+    wait_until(lambda: "results" in run.processes(), "the reader, as at the last start")
+
+    def told() -> str:
+        warnings = run.cli("status", "--json").document["warnings"]
+        return " ".join(text for text in warnings if text.startswith("the results command: "))
+
+    wait_until(lambda: "No such file" in told(), "the failure to be told")
+    assert known() == {"m": "store"}
+    store.write_text('{"tag": "m", "mature": true}\n{"tag": "n", "peer": "p2"}\n')
+    wait_until(lambda: known() == {"m": "store", "n": "store"}, "the next reading")
+    wait_until(lambda: not told(), "the warning to go")
+    run.down()
+    run.up("--results-command", "none")
+    assert "results" not in run.processes()
+    run.down()
