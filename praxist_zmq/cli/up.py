@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,10 @@ import click
 from ..errors import PraxistError
 from ..host import stdio
 from ..host.paths import RunPaths, canonical
-from ..service.child_config import PEER_CAP_MAX, SimulatedDevices
+from ..service.child_config import PEER_CAP_MAX, ResultsCommand, SimulatedDevices
 from ..service.detached import start_detached
 from ..service.device_choice import REAL, DeviceRequest
+from ..service.results_choice import NO_READER, ReaderRequest
 from ..service.run_start import RunRequest, serve_run
 from .duration import DURATION
 from .output import talk
@@ -81,6 +83,18 @@ def _parse_cap(
         text += f"{value[:40]!r} is neither a whole number from 1 to {PEER_CAP_MAX} nor none"
         raise click.BadParameter(text, ctx, param)
     return int(text)
+
+
+def _parse_reader(ctx: click.Context, param: click.Parameter, value: str | None) -> ReaderRequest:
+    """The words of a command, as a shell would split them, or `none`. Else a usage error."""
+    if value is None or value.strip() == NO_READER:
+        return None if value is None else NO_READER
+    try:
+        words = tuple(shlex.split(value))
+        return ResultsCommand(command=words, cwd=os.getcwd())
+    except ValueError as error:
+        why = "it has no words" if not value.strip() else str(error)[:200]
+        raise click.BadParameter(f"{value[:40]!r} is no command: {why}", ctx, param) from None
 
 
 def _run_of(settings: Settings) -> RunPaths:
@@ -182,6 +196,12 @@ def _devices_line(simulated: dict[str, Any]) -> str:
     help="Running jobs of one peer; without it as at the last start.",
 )
 @click.option(
+    "--results-command",
+    callback=_parse_reader,
+    metavar="CMD|none",
+    help="Prints the task's published results; without it as at the last start.",
+)
+@click.option(
     "--allow-unsatisfiable",
     is_flag=True,
     help="Start although the default profile can never run on this host.",
@@ -198,6 +218,7 @@ def command(
     cohort_size: int | None,
     deadline: float | None,
     max_per_peer: int | Literal["none"] | None,
+    results_command: ReaderRequest,
     allow_unsatisfiable: bool,
     host_scope: str | None,
 ) -> int:
@@ -226,6 +247,7 @@ def command(
         cohort_size=cohort_size,
         deadline_seconds=deadline,
         max_per_peer=max_per_peer,
+        results=results_command,
         allow_unsatisfiable=allow_unsatisfiable,
     )
     if detach:

@@ -15,7 +15,7 @@ from ..protocol import requests as req
 from ..protocol.ids import attempt_id, job_number
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import EventsReply, PolicyReply, Pong, SubmittedJobs
-from ..protocol.reports import HostSampled, ProcessesSeen
+from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
 from . import (
     activity,
     attempts,
@@ -203,6 +203,8 @@ class Broker:
             self._audience(command)
         elif isinstance(command, SignalSeen):
             generations.signal_seen(turn, command.generation, command.name)
+        elif isinstance(command, StoreRead):
+            generations.store_read(turn, command)
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk

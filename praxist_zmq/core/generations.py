@@ -16,6 +16,7 @@ from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.orders import AbandonAttempt, WriteClosingSignal
 from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
+from ..protocol.reports import StoreRead
 from ..protocol.views import GenerationView, ResultView
 from .generation_gate import time_left_ms
 from .identity import identity_of
@@ -26,6 +27,7 @@ from .timestamps import rfc3339, timestamp
 from .turn import Refused, Turn
 from .withdraw import reject
 
+STORE = "results command"
 QUORUM_MET = "the mature quorum is met"
 DEADLINE = "the generation has reached its deadline"
 ALL_FROZEN = "every generation was frozen"
@@ -166,6 +168,30 @@ def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
         )
     result = found.results[request.tag]
     return ResultNoted(new=known is None, result=_result(found.number, result))
+
+
+def store_read(turn: Turn, report: StoreRead) -> None:
+    """What the task's own store holds. A failed reading is told; it takes nothing back."""
+    warnings = turn.soft.warnings
+    unknown: set[int] = set()
+    for one in report.results:
+        number = turn.state.generation if one.generation is None else one.generation
+        if number not in turn.state.generations:
+            unknown.add(number)
+            continue
+        publish(
+            turn,
+            req.PublishResult(
+                tag=one.tag, peer=one.peer, mature=one.mature, generation=number, source="store"
+            ),
+        )
+    problem = report.problem
+    if problem is None and unknown:
+        problem = f"it tells of generations that were never opened: {sorted(unknown)[:8]}"
+    if problem is None:
+        warnings.pop(STORE, None)
+    else:
+        warnings[STORE] = f"the results command: {problem}; what is known stays"
 
 
 def _peer_of(state: BrokerState, generation: int, tag: str) -> str | None:

@@ -83,6 +83,11 @@ class RunPaths:
         return self.scheduler / "devices.json"
 
     @property
+    def results_command(self) -> Path:
+        """Which command reads the task's own result store."""
+        return self.scheduler / "results_command.json"
+
+    @property
     def last_failure(self) -> Path:
         """Why the supervisor gave up, or what it waits for."""
         return self.scheduler / "last_failure.json"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import Frozen
-from .ids import AttemptId
+from .ids import AttemptId, PeerId, Tag
 from .process import ProcessIdentity
 
 
@@ -170,4 +170,25 @@ class ProcessesSeen(Frozen):
     kind: Literal["processes_seen"] = "processes_seen"
     processes: tuple[tuple[str, int, int, int], ...] = Field(
         description="(name, pid, started at CLOCK_BOOTTIME ms, restarts)"
+    )
+
+
+class StoreResult(Frozen):
+    """One line of a task's results command. Unknown keys are refused."""
+
+    tag: Tag = Field(description="Tag of the experiment")
+    peer: PeerId | None = Field(default=None, description="Whose; null is the peer of its job")
+    mature: bool = Field(default=False, description="Whether it is close-grade")
+    generation: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        default=None, description="Null is the current one"
+    )
+
+
+class StoreRead(Frozen):
+    """What the task's own result store holds, as far as it is new. It takes nothing back."""
+
+    kind: Literal["store_read"] = "store_read"
+    results: tuple[StoreResult, ...] = Field(max_length=1_000, description="New results")
+    problem: str | None = Field(
+        default=None, max_length=500, description="Why the reading failed, in part or whole"
     )

@@ -37,7 +37,7 @@ from ..protocol import codec
 from ..protocol.orders import SampleNow, WriteClosingSignal
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
-from ..protocol.reports import HostSampled, ProcessesSeen
+from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
 from ..transport.correlation import peek_request_id
 from ..transport.link import LinkMessage, LinkServer
 from ..transport.poller import Item, Poller
@@ -152,6 +152,9 @@ class BrokerShell:
         elif message.channel == b"processes":
             for body in message.parts:
                 yield from self._decoded(ProcessesSeen, body)
+        elif message.channel == b"results":
+            for body in message.parts:
+                yield from self._decoded(StoreRead, body)
         else:
             self._broker.soft.count("link_unknown_channel")
 

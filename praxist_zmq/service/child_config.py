@@ -47,6 +47,13 @@ class SimulatedDevices(Frozen):
     memory_gib: float = Field(gt=0, le=100_000, description="Memory of each, GiB")
 
 
+class ResultsCommand(Frozen):
+    """The command that prints a task's published results."""
+
+    command: tuple[str, ...] = Field(min_length=1, max_length=1_000, description="Words")
+    cwd: str = Field(min_length=1, max_length=4_096, description="Where it is run")
+
+
 class ChildConfig(Frozen):
     """What the supervisor tells a child at its start."""
 
@@ -80,6 +87,9 @@ class ChildConfig(Frozen):
     )
     reopen: bool = Field(default=False, description="Broker: open the run again if it was stopped")
     sim: SimulatedDevices | None = Field(default=None, description="Sampler: simulated devices")
+    results: ResultsCommand | None = Field(
+        default=None, description="Reader of results: the task's command"
+    )
     _told_ready: bool = PrivateAttr(default=False)
     """Then `ready_fd` is closed, and its number may belong to another file by now."""
 

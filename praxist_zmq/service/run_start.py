@@ -32,12 +32,13 @@ from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
 from ..transport.context import endpoint_of
 from .child import Child, service_command
-from .child_config import ChildConfig, PeerCap
+from .child_config import ChildConfig, PeerCap, ResultsCommand
 from .device_choice import DeviceChoice, DeviceRequest, choose, remember
 from .owner import find_owner
 from .policy_file import read_policy
 from .process_report import ProcessReport
 from .registry_watch import RegistryWatch
+from .results_choice import ReaderRequest, choose_reader, remember_reader
 from .run_directory import prepare
 from .service_log import configure_log, open_log
 from .supervisor import RunFiles, Supervisor
@@ -46,6 +47,8 @@ CHILDREN = ("sampler", "broker", "gateway", "launcher")
 """In the order of their start; each is ready before the next one is started. The sampler comes
 first, because the broker looks at the host before it opens the run."""
 
+READER = "results"
+"""The last child, where the run has a command that reads the task's result store."""
 UNSATISFIABLE_HELP = (
     "mend the host or the contract: no CPU profile stands in for a GPU profile",
     "`praxist-zmq up --allow-unsatisfiable` starts all the same, for the other profiles",
@@ -70,6 +73,8 @@ class RunRequest:
     """Time that the generation has from now on."""
     max_per_peer: PeerCap = None
     """Running jobs of one peer, "none" for no cap, or None: as at the last start."""
+    results: ReaderRequest = None
+    """The command that reads the task's result store, "none", or None: as at the last start."""
     allow_unsatisfiable: bool = False
     """Whether to start although the default profile can never run on this host."""
 
@@ -90,6 +95,7 @@ class _Start:
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
     devices: DeviceChoice = field(default=DeviceChoice(None, remembered=False))
+    reader: ResultsCommand | None = None
     reopen: bool = True
     """Whether the next broker may open what a stop or a close ended: the first of this start."""
 
@@ -118,6 +124,7 @@ class _Start:
             preflight=self._preflight() if broker else "skip",
             reopen=self.reopen and broker,
             sim=self.devices.sim if name == "sampler" else None,
+            results=self.reader if name == READER else None,
         )
 
     def _preflight(self) -> Literal["skip", "tell", "refuse"]:
@@ -180,8 +187,9 @@ def serve_run(
     lock = _own(run, identity)
     try:
         _log_to(run.service_logs / "supervisor.log")
-        remove_leftovers(run.devices, run.last_failure)
+        remove_leftovers(run.devices, run.last_failure, run.results_command)
         start.devices = choose(run.devices, request.sim)
+        start.reader = choose_reader(run.results_command, request.results)
         with _announced(run, start):
             return _supervise(start, announce, command_of)
     finally:
@@ -284,7 +292,8 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
     """Serve to the end; whether the run was stopped. Raises the failure that ended it."""
     run = start.request.run
     children = {
-        name: Child(name, command_of(name), run.service_logs / f"{name}.log") for name in CHILDREN
+        name: Child(name, command_of(name), run.service_logs / f"{name}.log")
+        for name in (*CHILDREN, *([READER] if start.reader is not None else []))
     }
 
     def child_ready(name: str) -> None:
@@ -292,6 +301,7 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
             return
         # Kept before the first job can meet a device, and not for a start that was refused.
         remember(run.devices, start.devices)
+        remember_reader(run.results_command, start.reader)
         # The broker has recorded the reopening before it says that it is ready. From here on a
         # restarted broker must not reopen what a later `stop` closes.
         if start.reopen:

@@ -47,6 +47,10 @@ class Teller:
                 reply = self.world.ask(req.StopRun(grace_seconds=0))
                 said.append(f"client: stopping, rejected {list(reply.rejected)}, "
                             f"ending {list(reply.ending)}")  # fmt: skip
+            case "open" | "assess" | "close" | "publish":
+                said.append(self._generation(verb, options, names))
+            case "pass":
+                self.world.pass_time(int(names[0]))
             case "settle":
                 self.world.settle()
             case "deliver":
@@ -81,11 +85,35 @@ class Teller:
                 environment={"API_TOKEN": options["token"]} if "token" in options else {},
                 profile=options.get("profile"),
                 work_class=options.get("class", "ordinary"),  # type: ignore[arg-type]
+                eta_seconds=float(options["eta"]) if "eta" in options else None,
                 retry_terminal="retry" in names,
             ),
             options.get("id"),
         )
         return _reply(reply)
+
+    def _generation(self, verb: str, options: dict[str, str], names: list[str]) -> str:
+        if verb == "publish":
+            noted = self.world.ask(req.PublishResult(tag=options["tag"], mature="mature" in names))
+            return f"client: published {noted.result.tag} new={noted.new}"
+        number = int(names[0])
+        request: Any = req.AssessGeneration(generation=number, reason="half time")
+        if verb == "open":
+            request = req.OpenGeneration(
+                generation=number,
+                cohort_size=int(options["cohort"]),
+                deadline_seconds=float(options["deadline"]),
+                mature_quorum=int(options["quorum"]),
+                rerun="rerun" in names,
+            )
+        elif verb == "close":
+            request = req.FreezeGeneration(generation=number, reason="closed", signal=True)
+        reply = self.world.ask(request)
+        signal = " with CLOSING_SIGNAL" if number in self.world.closing else ""
+        return (
+            f"client: generation {number} {reply.generation.state}{signal}, "
+            f"rejected {list(reply.rejected)}, draining {list(reply.draining)}"
+        )
 
     def _cancel(self, options: dict[str, str], names: list[str]) -> list[str]:
         reply = self.world.ask(

@@ -263,7 +263,7 @@ class World:
             boot_id=BOOT,
             version="test",
             policy=self.policy,
-            generation=0,
+            generation=self.broker.state.generation,
             reopen=reopen,
         )
         self._commit(decision)

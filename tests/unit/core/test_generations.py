@@ -12,6 +12,7 @@ from praxist_zmq.core.invariants import check_history, check_state
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.orders import ReleaseAttempt
 from praxist_zmq.protocol.replies import Refusal
+from praxist_zmq.protocol.reports import StoreRead, StoreResult
 from praxist_zmq.protocol.requests import (
     AssessGeneration,
     CancelJobs,
@@ -357,6 +358,22 @@ def test_mature_work_that_completes_is_evidence_where_the_run_says_so(
         world.finish(attempt, code)
     world.settle()
     assert {one.tag for one in world.ask(ListResults()).results} == known
+
+
+def test_the_store_adds_evidence_and_a_failing_one_takes_nothing_back() -> None:
+    world = World()
+    submit(world, "a", peer="p7")
+    found = (StoreResult(tag="a", mature=True), StoreResult(tag="b", generation=9))
+    world.turn(StoreRead(results=found))
+    (only,) = world.ask(ListResults()).results
+    assert (only.tag, only.peer, only.source) == ("a", "p7", "store")
+    assert any("never opened: [9]" in text for text in world.ask(GetStatus()).warnings)
+    world.turn(StoreRead(results=(), problem="it ended with exit 1"))
+    warning = "the results command: it ended with exit 1; what is known stays"
+    assert warning in world.ask(GetStatus()).warnings
+    assert len(world.ask(ListResults()).results) == 1
+    world.turn(StoreRead(results=found[:1]))
+    assert not any("results command" in text for text in world.ask(GetStatus()).warnings)
 
 
 def test_evidence_and_counters_belong_to_their_generation() -> None:
