@@ -31,6 +31,7 @@ from . import (
 from .commands import (
     AudienceChanged,
     ClientRequest,
+    FenceSeen,
     LauncherLost,
     LauncherSaid,
     LedgerMeasured,
@@ -184,6 +185,8 @@ class Broker:
             self.soft.processes = command
         elif isinstance(command, AudienceChanged):
             self._audience(command)
+        elif isinstance(command, FenceSeen):
+            self.soft.fenced = command.present
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk

@@ -59,6 +59,13 @@ class AudienceChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class FenceSeen:
+    """Whether the run's shutdown sentinel is there."""
+
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerMeasured:
     """The room the ledger has, as the shell sees it."""
 

@@ -153,6 +153,8 @@ class SoftState:
     load_reported: tuple[int, int, int] | None = None
     load_reported_at_ms: int = 0
     held: bool = False
+    fenced: bool = False
+    """Whether the run's shutdown sentinel is there."""
     stopping: bool = False
     low_space: bool = False
     ledger_bytes: int = 0

@@ -17,6 +17,7 @@ from ..protocol.replies import Refusal, Submitted, Verdict
 from ..protocol.requests import SubmitJob
 from ..protocol.text import OsText
 from . import credentials
+from .admission import closed_words
 from .commands import ClientRequest
 from .exec_limits import check_command, check_environment
 from .identity import identity_of, long_job_id
@@ -294,8 +295,9 @@ def _retry_help(job: Job) -> list[str]:
 
 def check_open(turn: Turn, profile: str) -> None:
     """Refuse what the run does not take now, whoever sends it."""
-    if turn.state.closed_reason is not None:
-        raise Refused("admission_closed", turn.state.closed_reason)
+    closed = closed_words(turn.state, turn.soft)
+    if closed is not None:
+        raise Refused("admission_closed", closed)
     if turn.soft.low_space:
         raise Refused("no_space", "the ledger's disk has only its reserve left")
     sample = turn.soft.sample

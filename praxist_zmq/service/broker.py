@@ -17,6 +17,7 @@ from ..core.broker import Broker
 from ..core.commands import (
     AudienceChanged,
     ClientRequest,
+    FenceSeen,
     LauncherLost,
     LauncherSaid,
     LedgerMeasured,
@@ -30,12 +31,11 @@ from ..core.queries import status
 from ..core.timestamps import timestamp
 from ..core.turn import Turn
 from ..errors import PraxistError
-from ..host.clock import SystemClock, pause_ms
+from ..host.clock import SystemClock
 from ..host.identity import boot_id, identity_of, own_pid, own_user
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..ledger.files import remove_leftovers, write_atomically
-from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..protocol import codec
 from ..protocol.envelope import PROTOCOL_VERSION
@@ -51,6 +51,7 @@ from ..transport.publication import Subscriber
 from ..transport.request import AsyncRequester
 from .broker_store import credentials_key, fold, restore
 from .child_config import (
+    STOPPED_WITHOUT_FENCE,
     ChildConfig,
     report_progress,
     report_ready,
@@ -58,7 +59,9 @@ from .child_config import (
     supervisor_gone,
 )
 from .compaction import Compaction
+from .patient_lock import acquire_patiently
 from .preflight import policy_in_force, preflight, with_cap
+from .run_fence import RunFence
 from .sample_link import SampleLink
 from .step import Step
 from .young_objects import keep_rest, watch_young
@@ -69,7 +72,6 @@ STATUS_IDLE_MS = 5_000
 MAINTENANCE_MS = 1_000
 LOCK_PATIENCE_MS = 10_000
 LEAVE_PATIENCE_MS = 500
-LOCK_PAUSE_MS = 20
 PROFILES_TOLD = 6
 
 Address = tuple[bytes, bytes]
@@ -93,6 +95,8 @@ class BrokerShell:
         self._lost_launchers: list[bytes] = []
         self._measured: tuple[bool, int] | None = None
         self._gateway: bytes | None = None
+        self._fence = RunFence(config.run.shutdown_fence, reopened=config.reopen)
+        broker.soft.fenced = self._fence.is_set()
         self._status_at_ms = 0
         self._status_sequence = -1
         self._maintained_at_ms = 0
@@ -134,6 +138,8 @@ class BrokerShell:
         if self.samples in ready:
             for _, body in self.samples.drain():
                 commands += self._decoded(HostSampled, body)
+            if self._fence.is_set() != self._broker.soft.fenced:
+                commands.append(FenceSeen(not self._broker.soft.fenced))
         if self.link in ready:
             for message in self.link.drain():
                 commands += self._from_link(message)
@@ -296,20 +302,23 @@ class BrokerShell:
         except (OSError, PraxistError) as error:
             self._broker.soft.warnings["status.json"] = f"status.json is old: {error}"
 
-    def fence(self) -> None:
-        """Once a stop is on disk: the file that keeps anything from starting here."""
-        if self._broker.soft.stopping and not self._config.run.shutdown_fence.exists():
-            body = timestamp(self._clock.wall_ms()).encode() + b"\n"
-            write_atomically(self._config.run.shutdown_fence, body, 0o644)
+    def fence(self) -> bool:
+        """Once a stop is on disk: the file that keeps anything from starting here. False when it
+        is not to be had, which stops nothing."""
+        soft = self._broker.soft
+        fenced = not soft.stopping or self._fence.ensure(self._clock.mono_ms())
+        if not fenced:
+            soft.warnings["sentinel"] = self._fence.failure
+        return fenced
 
     def _leave_registry(self) -> None:
         """Tell the registry that we end, and give it a moment to say that it has heard.
 
         Nothing depends on the answer: a registry that did not hear sees that we are gone.
         """
-        decision = self._broker.end(self.stamp())
-        self.step.finish(decision.events, decision.outbox)
-        wanted = {send.request_id for send in decision.outbox}
+        last = self._broker.end(self.stamp())
+        self.step.finish(last.events, last.outbox)
+        wanted = {send.request_id for send in last.outbox}
         poller = Poller()
         poller.register(self.registry)
         deadline_ms = self._clock.mono_ms() + LEAVE_PATIENCE_MS
@@ -339,7 +348,7 @@ def serve(config: ChildConfig) -> int:
     signals = SignalPipe()
     me = identity_of(own_pid())
     holder: dict[str, object] = {"process": "broker", "pid": own_pid()}
-    lock = _take_ledger(config, holder)
+    lock = acquire_patiently(config.run.ledger_lock, holder, SystemClock(), LOCK_PATIENCE_MS)
     run = config.run
     remove_leftovers(run.status, run.endpoint, run.credentials_key, run.shutdown_fence)
     ledger, broker = open_ledger(config)
@@ -348,8 +357,7 @@ def serve(config: ChildConfig) -> int:
     broker.soft.user = own_user()
     broker.soft.broker = me
     broker.soft.credentials_key = credentials_key(config.run.credentials_key)
-    faults = check_state(broker.state)
-    for fault in faults:
+    for fault in check_state(broker.state):
         logging.getLogger(__name__).error("after recovery: %s", fault)
         broker.soft.warnings[f"state {fault}"] = f"after recovery: {fault}"
     policy = policy_in_force(config, broker.state.policy)
@@ -396,24 +404,13 @@ def serve(config: ChildConfig) -> int:
         shell.turn(ready)
         shell.fence()
         compaction.consider()
+    fenced = shell.fence()
     shell.close()
     ledger.close()
     lock.release()
-    return 0 if broker.stopped else ENDED_IN_ORDER
-
-
-def _take_ledger(config: ChildConfig, holder: dict[str, object]) -> OwnerLock:
-    """The lock of the ledger. A broker of a supervisor that was killed ends by itself, but may
-    need a moment for it. Raises `already_running`."""
-    clock = SystemClock()
-    deadline_ms = clock.mono_ms() + LOCK_PATIENCE_MS
-    while True:
-        try:
-            return OwnerLock.acquire(config.run.ledger_lock, holder)
-        except PraxistError as error:
-            if error.code != "already_running" or clock.mono_ms() >= deadline_ms:
-                raise
-        pause_ms(LOCK_PAUSE_MS)
+    if not broker.stopped:
+        return ENDED_IN_ORDER
+    return 0 if fenced else STOPPED_WITHOUT_FENCE
 
 
 ENDED_IN_ORDER = 143
