@@ -1,4 +1,4 @@
-"""StoppingRun one run: the fence first, then its scheduler carries it out, or we do in its place.
+"""Stopping one run: the fence first, then its scheduler carries it out, or we do in its place.
 
 A run is left untouched unless its shutdown sentinel was written or its live scheduler confirmed
 that it is frozen. Only what is proved to be the run's is signalled. Source: seed 000 "Timing And

@@ -5,15 +5,19 @@ Standard library and click only; never imports pydantic or rich.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from ..errors import PraxistError
+from ..host.plain_child import run_plain_child
 from ..protocol.envelope import Json
 from . import output
 from .advice import helps
 from .connect import Caller, ask, connect, job_of_error
 from .documents import submission_document
 from .failure import error_document, verdict_word
+from .nested import enclosing_attempt
 from .result_file import check_result_file, write_result
 from .settings import Settings, settings_of
 from .submission import (
@@ -25,6 +29,7 @@ from .submission import (
 )
 from .verdict import dry_run_lines, exit_of, refused_lines, submitted_lines
 from .waiting import now_s
+from .words import safe
 
 ESTIMATE_WAIT_S = 0.5
 
@@ -48,11 +53,34 @@ class Submitting:
             check_result_file(self.options.result_file)
             request = submission_request(self.options, self.words)
             with connect(self.settings) as client:
-                return self._with(client, request)
+                around = enclosing_attempt(client, self.settings) if self.waits else None
+                if around is None or not around["inside"]:
+                    self._tell_outside(around)
+                    return self._with(client, request)
+            return self._inside(str(around["attempt"]))
         except PraxistError as error:
             return self._refused(error)
         except KeyboardInterrupt:
             return self._interrupted()
+
+    def _inside(self, attempt: str) -> int:
+        """Run it here: waiting for another slot while holding one could wait forever."""
+        self.answer = {"verdict": "started", "new": False, "inside_attempt": attempt}
+        would = "would run" if self.options.dry_run else "runs"
+        if not self.settings.is_json:
+            output.talk(
+                f"started  inside {attempt}: {would} as a plain child of it, nothing is submitted"
+            )
+        if self.options.dry_run:
+            return self._end(0, "scheduler", None)
+        cwd = None if self.options.cwd is None else os.fsencode(self.options.cwd)
+        code = run_plain_child([os.fsencode(word) for word in self.words], cwd)
+        return self._end(code, "job", None)
+
+    def _tell_outside(self, around: Json | None) -> None:
+        if around is not None and not self.settings.is_json and not self.settings.quiet:
+            attempt, reason = around["attempt"], safe(str(around["reason"]))
+            output.talk(f"note  the environment names {attempt}, this is not part of it: {reason}")
 
     def _with(self, client: Caller, request: Json) -> int:
         self.answer = submit(client, request, self.settings.timeout_s)

@@ -24,6 +24,7 @@ from . import (
     devices,
     explain,
     narrate,
+    nested,
     queries,
     registry_side,
     watching,
@@ -199,6 +200,7 @@ class Broker:
         turn = self._turn(stamp)
         attempts.ask_launcher(turn)
         attempts.tell_stuck(turn)
+        nested.ask(turn)
         registry_side.register_again(turn)
         concurrency.adjust(turn)
         plan(turn)
@@ -221,6 +223,7 @@ class Broker:
             denial_due_ms(soft),
             sample_due_ms(soft),
             attempts.stuck_due_ms(soft),
+            nested.due_ms(soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
         ]
@@ -287,6 +290,8 @@ class Broker:
                 return control.stop(turn, request)
             case req.HoldAdmission():
                 return control.hold(turn, request)
+            case req.ValidateAttempt():
+                return nested.validate(turn, command, request)
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")

@@ -75,6 +75,15 @@ class SampleNow(Frozen):
     kind: Literal["sample_now"] = "sample_now"
 
 
+class IdentifyCaller(Frozen):
+    """Look whether a process descends from an attempt's shim; answered once, never repeated."""
+
+    kind: Literal["identify_caller"] = "identify_caller"
+    attempt: AttemptId = Field(description="Attempt")
+    pid: int = Field(ge=1, description="The process, as the kernel named it for its connection")
+    inquiry: int = Field(ge=1, description="Echoed in the report")
+
+
 class ForgetAttempt(Frozen):
     """The end of the attempt is on disk; its report need not be repeated."""
 
@@ -90,6 +99,7 @@ Order = Annotated[
     | AbandonAttempt
     | AdoptAttempt
     | StopAttempt
+    | IdentifyCaller
     | ForgetAttempt,
     Field(discriminator="kind"),
 ]
