@@ -134,8 +134,13 @@ class Submitting:
 
     def _refused_lines(self, error: PraxistError, job: Json | None) -> list[str]:
         if self.job is None:
-            return refused_lines(error, self.settings, self.options.tag, job, now_s())
+            return refused_lines(error, self.settings, self._tag(error), job, now_s())
         return refused_lines(error, self.settings, str(self.job["job"]), None, now_s())
+
+    def _tag(self, error: PraxistError | None) -> str:
+        """The tag as typed; it may be what the refusal of a credential is about."""
+        is_secret = error is not None and error.code == "literal_secret"
+        return "[not shown]" if is_secret else self.options.tag
 
     def _interrupted(self) -> int:
         if self.job is None:
@@ -163,7 +168,7 @@ class Submitting:
             self.kind,
             verdict=self._verdict(error),
             job=self.job,
-            tag=self.options.tag,
+            tag=self._tag(error),
             answer=self.answer,
             retryable=error is not None and error.row.retryable,
             exit_code=exit_code,

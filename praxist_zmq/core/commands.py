@@ -12,7 +12,7 @@ class ClientRequest(NamedTuple):
     address: Any
     request_id: str
     digest: str
-    """sha256 of the request's body, in hex."""
+    """Keyed hash of the request's body, in hex."""
     request: Any
     uid: int | None
     pid: int | None

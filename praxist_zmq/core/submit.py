@@ -60,6 +60,13 @@ def _submit(
     prepared = prepare_environment(turn.soft, submission.environment)
     check_command(submission.command, submission.cwd, prepared.exec_bytes)
     command = credentials.store_command(submission.command, prepared.secrets)
+    for what, text in (
+        ("the tag", submission.tag),
+        ("the peer's name", submission.peer),
+        ("the lease", submission.lease_id or ""),
+        ("the working directory", submission.cwd),
+    ):
+        credentials.refuse_in_plain(what, text, prepared.secrets)
     generation = turn.state.generation if submission.generation is None else submission.generation
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)

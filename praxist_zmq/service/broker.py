@@ -100,6 +100,7 @@ class BrokerShell:
         self._status_at_ms = 0
         self._status_sequence = -1
         self._maintained_at_ms = 0
+        self._key = broker.soft.credentials_key
         self.step = Step(broker, ledger, self._send, self._refuse)
 
     def stamp(self) -> Stamp:
@@ -179,7 +180,8 @@ class BrokerShell:
         yield ClientRequest(
             address=address,
             request_id=envelope.request_id,
-            digest=hashlib.sha256(body).hexdigest(),
+            # Keyed: it is kept, and the body holds the credentials that somebody might guess.
+            digest=hashlib.blake2b(body, key=self._key, digest_size=32).hexdigest(),
             request=envelope.request,
             uid=int(uid) if uid.isdigit() else None,
             pid=int(pid) if pid.isdigit() else None,
