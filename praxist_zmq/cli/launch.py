@@ -48,6 +48,8 @@ def command(
 
     Ctrl-C or a killed tool call detaches; the job goes on.
 
+    Called from inside a running attempt of the run, it runs the command as a plain child there.
+
     \b
     praxist-zmq launch --peer p1 --tag mixup/seed0 -- python train.py --seed 0
     praxist-zmq launch --peer p1 --tag mixup/seed0 --max-wait 9m -- python train.py

@@ -102,25 +102,27 @@ def _enclosing() -> Path | None:
     return None
 
 
-def live_runs() -> list[Path]:
-    """The user's runs whose supervisor lives, by directory."""
+def live_runs(scope: Path | None = None) -> list[Path]:
+    """The user's runs whose supervisor lives, by directory; with `scope` only that host scope's."""
     found: set[Path] = set()
     try:
         entries = sorted((runtime_root() / "runs").iterdir())
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
     for entry in entries:
-        run = _live_run(entry / "run.json")
+        run = _live_run(entry / "run.json", scope)
         if run is not None:
             found.add(run)
     return sorted(found)
 
 
-def _live_run(file: Path) -> Path | None:
+def _live_run(file: Path, scope: Path | None) -> Path | None:
     """The run that a `run.json` names, when its supervisor is proved alive."""
     try:
         content = json.loads(read_small(file, RUN_FILE_BYTES_MAX))
         run_dir, supervisor = content["run_dir"], NamedProcess.of(content["supervisor"])
+        if scope is not None and content["host_dir"] != str(scope):
+            return None
     except (OSError, PraxistError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(run_dir, str) or liveness(supervisor) != "alive":

@@ -1,29 +1,25 @@
 """`stop`: fence the run, reject the queue, end every experiment, end the scheduler.
 
-Without `--yes` nothing is sent but a dry run. Reports what was left, and exits 1 if any was.
+Works with or without a live scheduler. Without `--yes` nothing is sent but a dry run. Reports what
+was left and why, and exits 1 if anything of a run may still do something.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
-from ..host.paths import RunPaths
-from ..host.spawn import wait_ended
-from ..protocol.envelope import Json
-from ..service.owner import Owner, find_owner
+from ..errors import PraxistError
+from ..host.paths import HostPaths, RunPaths, canonical, host_scope
 from . import output
-from .connect import Caller, ask, connect
-from .documents import head
 from .duration import DURATION_OR_ZERO
-from .run_selection import find_run
+from .run_selection import find_run, live_runs
 from .settings import Settings, global_options, settings_of
-from .waiting import mono_s
-from .words import count, cut, safe, span
-
-AFTER_GRACE_S = 30.0
-NAMES_SHOWN = 20
+from .stop_report import document_of, document_of_all, tell
+from .stopping import RunStop, StoppingRun
+from .words import count, safe
 
 
 @click.command("stop")
@@ -34,16 +30,21 @@ NAMES_SHOWN = 20
     metavar="DUR",
     help="Between TERM and KILL [5s].",
 )
+@click.option("--all", "every", is_flag=True, help="Every run of this host scope.")
 @click.option("--dry-run", is_flag=True, help="Only say what would happen.")
 @click.option("--yes", is_flag=True, help="Yes, end all experiments of this run.")
 @global_options()
 @click.pass_context
-def command(ctx: click.Context, grace: float, dry_run: bool, yes: bool) -> int:
+def command(ctx: click.Context, grace: float, every: bool, dry_run: bool, yes: bool) -> int:
     """End the run with all its experiments.
 
     \b
     praxist-zmq stop --dry-run
     praxist-zmq stop --yes --grace 30s
+    praxist-zmq stop --all --yes
+
+    A run is fenced first: its file ORCHESTRATOR_SHUTDOWN, or its scheduler's word that admission is
+    closed. Without either it is left untouched. Exit status 1: something is left.
     """
     if grace > 3600:
         raise click.UsageError("--grace: at most 1h", ctx)
@@ -52,65 +53,73 @@ def command(ctx: click.Context, grace: float, dry_run: bool, yes: bool) -> int:
             "this ends every experiment of the run: say --yes, or --dry-run", ctx
         )
     settings = settings_of(ctx)
-    owner = None if dry_run else find_owner(RunPaths.of(find_run(settings.run_dir)))
-    began_s = mono_s()
-    try:
-        with connect(settings) as client:
-            request = {"kind": "stop_run", "grace_seconds": grace, "dry_run": dry_run}
-            reply = ask(client, request, settings.timeout_s)
-            _tell(settings, reply)
-            left = [] if owner is None else _wait(settings, client, owner, grace)
-    finally:
-        if owner is not None:
-            os.close(owner.pidfd)
-    return _end(settings, reply, left, mono_s() - began_s)
-
-
-def _wait(settings: Settings, client: Caller, owner: Owner, grace_s: float) -> list[str]:
-    """Wait for the scheduler's end, which follows the last experiment's; what is left by then."""
-    if wait_ended(owner.pidfd, grace_s + AFTER_GRACE_S):
-        return []
-    request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
-    jobs = ask(client, request, settings.timeout_s)["jobs"]
-    return [str(job["job"]) for job in jobs] + [f"scheduler (pid {owner.identity.pid})"]
-
-
-def _names(names: list[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return " ".join(safe(cut(name, 40)) for name in names[:NAMES_SHOWN]) + more
-
-
-def _tell(settings: Settings, reply: Json) -> None:
-    if settings.is_json or settings.quiet:
-        return
-    rejected, ending = reply["rejected"], reply["ending"]
-    if reply["dry_run"]:
-        output.answer("fence    would be set: nothing new would be accepted or started")
-        output.answer(
-            f"queue    would reject {count(len(rejected), 'job')}  {_names(rejected)}".rstrip()
-        )
-        output.answer(f"running  would end {count(len(ending), 'job')}  {_names(ending)}".rstrip())
-        return
-    output.answer("fence    set: nothing new is accepted or started")
-    output.answer(f"queue    {count(len(rejected), 'job')} rejected  {_names(rejected)}".rstrip())
-    if ending:
-        output.answer(f"running  {count(len(ending), 'job')} told to end  {_names(ending)}")
-
-
-def _end(settings: Settings, reply: Json, left: list[str], took_s: float) -> int:
-    exit_code = 1 if left else 0
+    if every and settings.run_dir is not None:
+        raise click.UsageError("--all and --run-dir contradict each other", ctx)
+    if every:
+        return _stop_all(settings, grace, dry_run)
+    run = RunPaths.of(find_run(settings.run_dir))
+    stopping = StoppingRun(run, settings, grace)
+    told = stopping.look() if dry_run else stopping.run()
     if settings.is_json:
-        body = {key: reply[key] for key in ("dry_run", "rejected", "ending")}
-        output.document({**head("stop"), **body, "left": left, "exit_code": exit_code})
-        return exit_code
-    if not reply["dry_run"]:
-        ended = len(set(reply["ending"]) - set(left))
-        if reply["ending"]:
-            output.answer(f"running  {ended} of {len(reply['ending'])} gone")
-        if left:
-            output.answer(f"left     {_names(left)}: still alive; see `praxist-zmq show JOB`")
+        output.document(document_of(told))
+    elif not settings.quiet:
+        tell(told)
+    return told.exit_code
+
+
+def _stop_all(settings: Settings, grace_s: float, dry_run: bool) -> int:
+    """Each run on its own: one that cannot be stopped keeps no other from it."""
+    stopped: list[RunStop] = []
+    for run, strange in _all_runs(settings):
+        if strange is None:
+            told = _stop_one(run, settings, grace_s, dry_run)
         else:
-            output.answer(
-                f"stopped  nothing of this run is left, the scheduler too, {span(took_s)}"
-            )
+            told = RunStop(run.run_id, str(run.run_dir), dry_run, failure=strange)
+        stopped.append(told)
+        if not settings.is_json and not settings.quiet:
+            output.answer(f"run      {safe(told.run_id)}  {safe(told.run_dir)}")
+            tell(told)
+    failed = any(told.failure for told in stopped)
+    exit_code = 1 if failed or any(told.exit_code for told in stopped) else 0
+    if settings.is_json:
+        output.document(document_of_all(stopped, exit_code))
+    elif not settings.quiet:
+        done = sum(told.exit_code == 0 and not told.failure for told in stopped)
+        words = "could be stopped" if dry_run else "stopped"
+        output.answer(f"all      {done} of {count(len(stopped), 'run')} {words}")
     return exit_code
+
+
+def _stop_one(run: RunPaths, settings: Settings, grace_s: float, dry_run: bool) -> RunStop:
+    stopping = StoppingRun(run, settings, grace_s)
+    try:
+        return stopping.look() if dry_run else stopping.run()
+    except PraxistError as error:
+        stopping.told.dry_run = dry_run
+        stopping.told.failure = str(error)
+        return stopping.told
+
+
+def _all_runs(settings: Settings) -> list[tuple[RunPaths, str | None]]:
+    """The runs of this host scope, each with the reason why it is not ours to stop, or None.
+
+    As the registry sees them, and those whose `run.json` names a scheduler that lives.
+    """
+    found: dict[Path, str | None] = {}
+    if HostPaths(host_scope()).registry_socket.exists():
+        from .host import view_host
+
+        try:
+            view = view_host(settings)
+        except PraxistError as error:
+            output.talk(f"warning  the claim registry does not answer: {error}")
+            view = {"runs": []}
+        for told in view["runs"]:
+            strange = None
+            if told["uid"] != os.getuid():
+                strange = f"it belongs to user {told['user']}"
+            place = canonical(told["run_dir"]) if told["run_dir"] else Path(told["run_id"])
+            found[place] = strange
+    for directory in live_runs(host_scope()):
+        found.setdefault(canonical(directory), None)
+    return [(RunPaths(place), strange) for place, strange in sorted(found.items())]

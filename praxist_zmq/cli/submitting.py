@@ -5,15 +5,19 @@ Standard library and click only; never imports pydantic or rich.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from ..errors import PraxistError
+from ..host.nested_child import run_plain_child
 from ..protocol.envelope import Json
 from . import output
 from .advice import helps
 from .connect import Caller, ask, connect, job_of_error
 from .documents import submission_document
 from .failure import error_document, verdict_word
+from .nested import enclosing_attempt
 from .result_file import check_result_file, write_result
 from .run_selection import check_boundary
 from .settings import Settings, settings_of
@@ -26,6 +30,7 @@ from .submission import (
 )
 from .verdict import dry_run_lines, exit_of, refused_lines, submitted_lines
 from .waiting import now_s
+from .words import safe
 
 ESTIMATE_WAIT_S = 0.5
 
@@ -57,7 +62,30 @@ class Submitting:
         request = submission_request(self.options, self.words)
         check_boundary(self.settings.run_dir)
         with connect(self.settings) as client:
-            return self._with(client, request)
+            around = enclosing_attempt(client, self.settings) if self.waits else None
+            if around is None or not around["inside"]:
+                self._tell_outside(around)
+                return self._with(client, request)
+        return self._inside(str(around["attempt"]))
+
+    def _inside(self, attempt: str) -> int:
+        """Run it here: waiting for another slot while holding one could wait forever."""
+        self.answer = {"verdict": "started", "new": False, "inside_attempt": attempt}
+        would = "would run" if self.options.dry_run else "runs"
+        if not self.settings.is_json:
+            output.talk(
+                f"started  inside {attempt}: {would} as a plain child of it, nothing is submitted"
+            )
+        if self.options.dry_run:
+            return self.end(0, "scheduler", None)
+        cwd = None if self.options.cwd is None else os.fsencode(self.options.cwd)
+        code = run_plain_child([os.fsencode(word) for word in self.words], cwd)
+        return self.end(code, "job", None)
+
+    def _tell_outside(self, around: Json | None) -> None:
+        if around is not None and not self.settings.is_json and not self.settings.quiet:
+            attempt, reason = around["attempt"], safe(str(around["reason"]))
+            output.talk(f"note  the environment names {attempt}, this is not part of it: {reason}")
 
     def _with(self, client: Caller, request: Json) -> int:
         self.answer = submit(client, request, self.settings.timeout_s)
@@ -111,8 +139,13 @@ class Submitting:
 
     def _refused_lines(self, error: PraxistError, job: Json | None) -> list[str]:
         if self.job is None:
-            return refused_lines(error, self.settings, self.options.tag, job, now_s())
+            return refused_lines(error, self.settings, self._tag(error), job, now_s())
         return refused_lines(error, self.settings, str(self.job["job"]), None, now_s())
+
+    def _tag(self, error: PraxistError | None) -> str:
+        """The tag as typed; it may be what the refusal of a credential is about."""
+        is_secret = error is not None and error.code == "literal_secret"
+        return "[not shown]" if is_secret else self.options.tag
 
     def _interrupted(self) -> int:
         if self.job is None:
@@ -140,7 +173,7 @@ class Submitting:
             self.kind,
             verdict=self._verdict(error),
             job=self.job,
-            tag=self.options.tag,
+            tag=self._tag(error),
             answer=self.answer,
             retryable=error is not None and error.row.retryable,
             exit_code=exit_code,

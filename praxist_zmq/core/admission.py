@@ -35,6 +35,7 @@ COARSE = {
 """Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
 SILENCE_MAX_MS = 5_000
 """An answer takes milliseconds. After this long the registry counts as hung."""
+FENCED = "the run's shutdown sentinel, ORCHESTRATOR_SHUTDOWN, is there"
 NAMES_SHOWN = 5
 NAME_SHOWN = 64
 """A submitter chooses the names of variables, and a blocker's detail has a bound."""
@@ -90,7 +91,7 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of the run."""
     denial = soft.registry_denial
     return _run_gates(
-        state.closed_reason or ("admission is held for a drain" if soft.held else None),
+        closed_words(state, soft) or ("admission is held for a drain" if soft.held else None),
         soft.launcher_ready,
         soft.registry_ready,
         registry_silence(soft),
@@ -98,6 +99,11 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
         (state.limit, occupied(state, soft), *limit_range(state)),
         _host_slots(state, soft),
     )
+
+
+def closed_words(state: BrokerState, soft: SoftState) -> str | None:
+    """Why the run takes and starts nothing; None when it does."""
+    return state.closed_reason or (FENCED if soft.fenced else None)
 
 
 def limit_range(state: BrokerState) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from ..protocol.orders import (
     StopAttempt,
     Welcome,
 )
-from . import credentials, failure, generations, registry_side
+from . import credentials, failure, generations, nested, registry_side
 from .commands import LauncherSaid
 from .generation_gate import generation_refusal
 from .retry import decide_retry
@@ -43,6 +43,9 @@ def said(turn: Turn, command: LauncherSaid) -> None:
     report = command.report
     if isinstance(report, rep.LauncherConnected):
         _connected(turn, command.address, report)
+        return
+    if isinstance(report, rep.CallerIdentified):
+        nested.identified(turn, report)
         return
     attempt = turn.state.attempts.get(report.attempt)
     if attempt is None:

@@ -25,6 +25,7 @@ from . import (
     explain,
     generations,
     narrate,
+    nested,
     progress,
     queries,
     registry_side,
@@ -33,6 +34,7 @@ from . import (
 from .commands import (
     AudienceChanged,
     ClientRequest,
+    FenceSeen,
     LauncherLost,
     LauncherSaid,
     LedgerMeasured,
@@ -205,6 +207,8 @@ class Broker:
             generations.signal_seen(turn, command.generation, command.name)
         elif isinstance(command, StoreRead):
             generations.store_read(turn, command)
+        elif isinstance(command, FenceSeen):
+            self.soft.fenced = command.present
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk
@@ -217,6 +221,7 @@ class Broker:
         turn = self._turn(stamp)
         attempts.ask_launcher(turn)
         attempts.tell_stuck(turn)
+        nested.ask(turn)
         registry_side.register_again(turn)
         generations.advance(turn)
         registry_side.let_go(turn)
@@ -242,6 +247,7 @@ class Broker:
             sample_due_ms(soft),
             generations.deadline_due_ms(self.state, soft),
             attempts.stuck_due_ms(soft),
+            nested.due_ms(soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
         ]
@@ -322,6 +328,8 @@ class Broker:
                 return generations.publish(turn, request)
             case req.ListResults():
                 return generations.results(turn, request)
+            case req.ValidateAttempt():
+                return nested.validate(turn, command, request)
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")

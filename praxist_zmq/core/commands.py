@@ -12,7 +12,7 @@ class ClientRequest(NamedTuple):
     address: Any
     request_id: str
     digest: str
-    """sha256 of the request's body, in hex."""
+    """Keyed hash of the request's body, in hex."""
     request: Any
     uid: int | None
     pid: int | None
@@ -54,6 +54,13 @@ class RegistrySaid:
 @dataclass(frozen=True, slots=True)
 class AudienceChanged:
     """Whether anybody listens to what is published."""
+
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FenceSeen:
+    """Whether the run's shutdown sentinel is there."""
 
     present: bool
 

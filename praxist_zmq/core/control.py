@@ -13,7 +13,7 @@ from ..protocol.replies import CancelledJobs, CancelResult, Done, Refusal, Stopp
 from ..protocol.text import OsText
 from .attempts import end
 from .commands import ClientRequest
-from .credentials import restore_command
+from .credentials import redact, restore_command
 from .selectors import select
 from .state import Job
 from .submit import submit
@@ -40,15 +40,16 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
 
     if request.peer is not None and request.peer != job.peer:
         return refused("not_yours", f"{job.job} belongs to {job.peer}")
+    reason = redact(request.reason, turn.secrets_of(job.job))
     if job.state == "queued":
         never_ran = request.admission_timeout and job.attempts_used == 0
         if request.admission_timeout:
             detail = "not started in the time allowed"
             reject(turn, job, "admission_timeout", detail, frees_identity=never_ran)
         else:
-            reject(turn, job, "cancelled", request.reason, frees_identity=False)
+            reject(turn, job, "cancelled", reason, frees_identity=False)
         return CancelResult(
-            job=job.job, outcome="cancelled", code=None, detail=request.reason, frees_tag=never_ran
+            job=job.job, outcome="cancelled", code=None, detail=reason, frees_tag=never_ran
         )
     if job.state != "running":
         return refused("not_cancellable", f"{job.job} already ended as {job.state}")
@@ -56,8 +57,8 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
         return refused("not_cancellable", f"{job.job} already started")
     if not request.running:
         return refused("not_cancellable", f"{job.job} is running; ending it needs --yes")
-    _end_running(turn, job, request.reason, CANCEL_GRACE_MS)
-    return CancelResult(job=job.job, outcome="ending", code=None, detail=request.reason)
+    _end_running(turn, job, reason, CANCEL_GRACE_MS)
+    return CancelResult(job=job.job, outcome="ending", code=None, detail=reason)
 
 
 def _end_running(turn: Turn, job: Job, reason: str, grace_ms: int) -> None:

@@ -24,26 +24,29 @@ LEASE_VARIABLE = "PRAXIST_RESOURCE_SUPPLY_LEASE_ID"
 
 _SECRET_NAME = re.compile(
     r"""^(?:
-        (?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|APIKEY|CREDENTIALS?|COOKIE|
-                  PRIVATE_KEY|ACCESS_KEY|SECRET_KEY|SIGNING_KEY|ENCRYPTION_KEY|AUTH_KEY|
-                  SERVICE_KEY|ACCOUNT_KEY|PAT|DSN|CREDENTIALS_JSON|CONNECTION_STRING)
-        | PGPASSWORD | MYSQL_PWD | SSHPASS | DATABASE_URL | REDIS_URL | MONGO(?:DB)?_URL
-        | (?:.*_)?(?:DATABASE|DB|POSTGRES|MYSQL|REDIS|MONGO|AMQP|BROKER)_UR[IL]
-        | AWS_SESSION_TOKEN | .*_KEY
+        (?:.*_)?(?:TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASSCODE|API_?KEYS?|CREDENTIALS?|
+                  COOKIES?|PAT|DSN|SAS|JWT|BEARER|AUTH|AUTHORIZATION|CREDENTIALS_JSON|
+                  CONNECTION_STRING|CONN_STR|WEBHOOK|WEBHOOK_UR[IL])
+        | .*_(?:KEY|PWD|PASS)
+        | PGPASSWORD | SSHPASS | PGPASS
+        | (?:.*_)?(?:DATABASE|DB|PG|POSTGRES(?:QL)?|MYSQL|MARIADB|REDIS|MONGO(?:DB)?|AMQP|RABBITMQ|
+                  BROKER|CLICKHOUSE|ELASTIC(?:SEARCH)?|JDBC|KAFKA)_UR[IL]
     )$""",
     re.VERBOSE | re.IGNORECASE,
 )
 _PUBLIC_NAME = re.compile(r"(?:^|_)PUBLIC_KEY$|^SSH_AUTH_SOCK$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
     r"""(?:
-        ^(?:Bearer|Basic)\s+\S{8,} | Authorization:
+        \b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,} | Authorization:
         | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_[A-Za-z0-9_]{16,}
         | \bglpat-[A-Za-z0-9_-]{12,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
         | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,}
         | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
         | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
-        | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]+:[^\s/@]+@
-        | (?:accountkey|password|passwd|secret|token|api_?key)=[^\s;&]{4,}
+        | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@]+@
+        | https?://[^\s/@:]+@
+        | (?:accountkey|password|passwd|pwd|secret|token|api_?key|access_?key)=[^\s;&]{4,}
+        | [?&](?:sig|signature|x-amz-signature|x-amz-credential|auth|key|code)=[^\s;&]{4,}
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -52,13 +55,30 @@ kilobytes, which any peer may send, must not cost time by the square of its leng
 _LITERAL_SECRET = re.compile(
     r"""(?:\bsk-[A-Za-z0-9_-]{20,} | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_[A-Za-z0-9_]{30,}
         | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{20,} | \bAKIA[0-9A-Z]{16}\b
-        | \bAIza[0-9A-Za-z_-]{30,} | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----)""",
+        | \bAIza[0-9A-Za-z_-]{30,} | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
+        | \bhf_[A-Za-z0-9]{30,}
+        | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]+
+        | Authorization:\s*(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}
+        | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@${<\[][^\s/@]{3,}@)""",
     re.VERBOSE,
 )
+_TELLING = re.compile(
+    r"""Authorization:[^\S\n]*(?:[A-Za-z]+[^\S\n]+)?[^\s'"]+
+        | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----(?:(?!-----END)[\s\S])*
+          (?:-----END\ [A-Z ]*PRIVATE\ KEY-----)?
+        | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]+)+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What must go whole from a text for people: all of a header, of a key, of a token."""
 _SECRET_OPTION = re.compile(
-    r"^--?(?:[a-z0-9]+[-_])*(?:api[-_]?key|password|passwd|secret|token|access[-_]?key)$",
+    r"^--?(?:[a-z0-9]+[-_])*(?:api[-_]?key|password|passwd|passphrase|secret|token"
+    r"|(?:access|secret|account|auth)[-_]?key)$",
     re.IGNORECASE,
 )
+_NOT_LITERAL = ("$", "-", "/", "@", "<", "[", "{")
+"""What begins so is a reference, another option, a path, or a word of a tokenizer's."""
+_PLAIN_LENGTH_MIN = 16
+"""A shorter value in a tag or a path is as likely to be a word that somebody also uses there."""
 _INNER_LENGTH_MIN = 8
 """A shorter value inside an argument is as likely to be chance as the secret."""
 _SPAN_BYTES = 24
@@ -205,7 +225,7 @@ def _refuse_literal(command: StoredCommand, index: int, argument: StoredText) ->
         suspect = argument
     else:
         suspect = ""
-    literal = len(suspect) >= _INNER_LENGTH_MIN and not suspect.startswith(("$", "-", "/", "@"))
+    literal = len(suspect) >= _INNER_LENGTH_MIN and not suspect.startswith(_NOT_LITERAL)
     if literal or _LITERAL_SECRET.search(argument):
         raise PraxistError(
             "literal_secret", f"argument {index} looks like a credential; nothing was written"
@@ -240,4 +260,16 @@ def redact(text: str, secrets: Mapping[str, OsText]) -> str:
         shown = display(value)
         if len(shown) >= 4:
             text = text.replace(shown, f"[{name}]")
-    return _SECRET_VALUE.sub("[redacted]", text)
+    return _SECRET_VALUE.sub("[redacted]", _TELLING.sub("[redacted]", text))
+
+
+def refuse_in_plain(what: str, text: OsText, secrets: Mapping[str, OsText]) -> None:
+    """Raises PraxistError `literal_secret` for a credential in what is kept and shown as it is: a
+    tag, a directory."""
+    shown = display(text)
+    for name, value in secrets.items():
+        inner = display(value)
+        if len(inner) >= _PLAIN_LENGTH_MIN and not inner.startswith("/") and inner in shown:
+            raise PraxistError("literal_secret", f"{what} holds the value of {name[:64]}")
+    if _LITERAL_SECRET.search(shown):
+        raise PraxistError("literal_secret", f"{what} looks like a credential; nothing was written")

@@ -12,7 +12,7 @@ from ..protocol.replies import EventsReply, JobReply, JobsReply, StatusReply
 from ..protocol.views import HostLoad, ProcessView
 from . import narrate
 from .activity import phases
-from .admission import COARSE, at_cap, planned_by_peer, registry_silence
+from .admission import COARSE, at_cap, closed_words, planned_by_peer, registry_silence
 from .alarms import alarms, default_never_fits
 from .generations import ALL_FROZEN, supply_maturity
 from .placement import stale_sample
@@ -212,8 +212,9 @@ def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
         found.append(f"{silence}: nothing starts")
     if soft.low_space:
         found.append("the ledger's disk is full: submissions are refused")
-    if state.closed_reason is not None:
-        found.append(f"admission is closed: {state.closed_reason}")
+    closed = closed_words(state, soft)
+    if closed is not None:
+        found.append(f"admission is closed: {closed}")
     if soft.held:
         found.append("admission is held for a drain: nothing starts")
     for attempt in state.attempts.values():

@@ -12,6 +12,7 @@ from ..protocol import events as ev
 from ..protocol.claims import Envelope
 from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, SpawnAttempt
 from . import concurrency, credentials
+from .admission import closed_words
 from .commands import RegistrySaid
 from .concurrency import occupied
 from .generation_gate import frozen
@@ -214,7 +215,8 @@ def _warning(subject: str) -> str:
 def _reserved(turn: Turn, attempt: str) -> None:
     found = drop_plan(turn, attempt, put_back=False)
     job = turn.state.jobs.get(found.job) if found is not None else None
-    if found is None or job is None or job.state != "queued" or turn.state.closed_reason:
+    closed = closed_words(turn.state, turn.soft)
+    if found is None or job is None or job.state != "queued" or closed:
         if job is not None and job.state == "queued":
             turn.soft.queue.put(job)
         release(turn, attempt)

@@ -82,6 +82,18 @@ class Watcher:
 
 
 @dataclass(slots=True)
+class Inquiry:
+    """A client that waits for the launcher's word on whether it is part of an attempt."""
+
+    address: Any
+    request_id: str
+    attempt: str
+    pid: int
+    until_ms: int
+    asked: bool = False
+
+
+@dataclass(slots=True)
 class PreparedEnvironment:
     """A submitted environment, taken apart once for all submissions that share it."""
 
@@ -158,6 +170,8 @@ class SoftState:
     processes: ProcessesSeen | None = None
     watchers: dict[str, dict[str, Watcher]] = field(default_factory=dict)
     watcher_count: int = 0
+    inquiries: dict[int, Inquiry] = field(default_factory=dict)
+    inquiry_counter: int = 0
     touched: dict[str, None] = field(default_factory=dict)
     history: deque[tuple[int, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     audience: bool = False
@@ -166,6 +180,8 @@ class SoftState:
     load_reported: tuple[int, int, int] | None = None
     load_reported_at_ms: int = 0
     held: bool = False
+    fenced: bool = False
+    """Whether the run's shutdown sentinel is there."""
     stopping: bool = False
     low_space: bool = False
     ledger_bytes: int = 0

@@ -18,6 +18,7 @@ from ..protocol.replies import Refusal, Submitted, Verdict
 from ..protocol.requests import SubmitJob
 from ..protocol.text import OsText
 from . import credentials
+from .admission import closed_words
 from .commands import ClientRequest
 from .exec_limits import check_command, check_environment
 from .generation_gate import generation_refusal
@@ -61,6 +62,13 @@ def _submit(
     prepared = prepare_environment(turn.soft, submission.environment)
     check_command(submission.command, submission.cwd, prepared.exec_bytes)
     command = credentials.store_command(submission.command, prepared.secrets)
+    for what, text in (
+        ("the tag", submission.tag),
+        ("the peer's name", submission.peer),
+        ("the lease", submission.lease_id or ""),
+        ("the working directory", submission.cwd),
+    ):
+        credentials.refuse_in_plain(what, text, prepared.secrets)
     generation = _generation_of(turn, submission)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)
@@ -319,8 +327,9 @@ def _retry_help(job: Job) -> list[str]:
 
 def check_open(turn: Turn, profile: str) -> None:
     """Refuse what the run does not take now, whoever sends it."""
-    if turn.state.closed_reason is not None:
-        raise Refused("admission_closed", turn.state.closed_reason)
+    closed = closed_words(turn.state, turn.soft)
+    if closed is not None:
+        raise Refused("admission_closed", closed)
     if turn.soft.low_space:
         raise Refused("no_space", "the ledger's disk has only its reserve left")
     sample = turn.soft.sample

@@ -123,6 +123,25 @@ class AttemptFiles:
             ended=ended if isinstance(ended, ExitRecord) else None,
         )
 
+    def claimed_shim(self, attempt: str) -> ProcessIdentity | None:
+        """The shim that the evidence names as its writer. Its word only."""
+        try:
+            at = self._descend("resource_scheduler", "attempts", attempt)
+        except OSError:
+            return None
+        try:
+            lines = _read_lines(at)
+        finally:
+            os.close(at)
+        for line in lines:
+            try:
+                record = RECORD.validate_json(line)
+            except ValidationError:
+                continue
+            if record.kind == "ready" and record.attempt == attempt:
+                return record.shim
+        return None
+
     def log_tail(self, attempt: str, log: int | None) -> str:
         """The end of the attempt's log; empty when there is none to read."""
         if log is not None:

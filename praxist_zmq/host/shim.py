@@ -230,7 +230,9 @@ class Shim:
         """Record and tell a permanent failure to execute."""
         shown = where[:1000].decode("utf-8", "backslashreplace")
         detail = f"{what} {shown!r}: {error.strerror or error}"
-        self.record_exit(b"exec_failed", None, None, None, error.errno, quoted(detail[:2000]))
+        # The path is told and not left in the file: it may hold a credential of the command's.
+        kept = quoted(f"{what}: {error.strerror or error}"[:2000])
+        self.record_exit(b"exec_failed", None, None, None, error.errno, quoted(detail[:2000]), kept)
 
     def record_exit(
         self,
@@ -240,13 +242,14 @@ class Shim:
         drained: bool | None,
         number: int | None = None,
         detail: bytes = b'""',
+        kept: bytes = b'""',
     ) -> None:
-        """Leave the exit record and tell the launcher. `detail` is a JSON string."""
+        """Leave the exit record with `kept` and tell the launcher with `detail`, JSON strings."""
         code = os.waitstatus_to_exitcode(status) if status is not None else None
         user, system, rss = usage or (0.0, 0.0, 0)
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         fields = (
-            b', "outcome": "%b", "exit_code": %b, "signal": %b, "errno": %b, "detail": %b,'
+            b', "outcome": "%b", "exit_code": %b, "signal": %b, "errno": %b,'
             b' "ended_at_ms": %d, "wall_ms": %d, "user_ms": %d, "system_ms": %d,'
             b' "max_rss_kib": %d'
         ) % (
@@ -254,7 +257,6 @@ class Shim:
             _number(code if code is not None and code >= 0 else None),
             _number(-code if code is not None and code < 0 else None),
             _number(number),
-            detail,
             time.time_ns() // MS,
             max(0, now - self.started_ns) // MS if self.started_ns else 0,
             int(user * 1000),
@@ -262,8 +264,9 @@ class Shim:
             rss,
         )
         self.restore()
-        self.leave(b"ended", fields)
-        self.tell(b"ended", fields + (b', "drained": true' if drained else b', "drained": false'))
+        self.leave(b"ended", fields + b', "detail": ' + kept)
+        told = fields + b', "detail": ' + detail
+        self.tell(b"ended", told + (b', "drained": true' if drained else b', "drained": false'))
 
     def watch(self, leader: int) -> None:
         """Reap everything; record the leader's end; return when no descendant is left."""

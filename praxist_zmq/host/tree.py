@@ -81,12 +81,25 @@ def names_attempt(pid: int, directory: str) -> bool:
     The directory and not the name: every run on the host has a `j-1.1`. A hint: anyone can forge
     it.
     """
+    return DIRECTORY_VARIABLE + os.fsencode(directory) in _environment(pid)
+
+
+def attempt_named(pid: int, attempts: str) -> str | None:
+    """The attempt below the directory `attempts` that the environment of `pid` names: a hint."""
+    below = DIRECTORY_VARIABLE + os.fsencode(attempts) + b"/"
+    for variable in _environment(pid):
+        if variable.startswith(below) and b"/" not in variable[len(below) :]:
+            return variable[len(below) :].decode("utf-8", "replace")[:64]
+    return None
+
+
+def _environment(pid: int) -> list[bytes]:
+    """The initial environment of `pid`; empty when it is gone or hidden."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as source:
-            block = source.read(ENVIRON_BYTES_MAX)
+            return source.read(ENVIRON_BYTES_MAX).split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
-    return DIRECTORY_VARIABLE + os.fsencode(directory) in block.split(b"\0")
+        return []
 
 
 def owner(pid: int) -> int | None:

@@ -113,7 +113,7 @@ class JobQueued(_Event):
     environment_id: Digest = Field(description="Recorded environment")
     lease_id: str | None = Field(description="Supply lease")
     request_id: RequestId | None = Field(description="Request that brought it")
-    request_digest: Digest | None = Field(description="sha256 of that request's body")
+    request_digest: Digest | None = Field(description="Keyed hash of that request's body")
     request_index: int = Field(default=0, description="Place within a batch request")
     uid: int | None = Field(description="Kernel-verified user of the submitter")
 
@@ -132,7 +132,7 @@ class JobRetried(_Event):
     environment_id: Digest = Field(description="Recorded environment")
     lease_id: str | None = Field(description="Supply lease")
     request_id: RequestId | None = Field(description="Request that asked")
-    request_digest: Digest | None = Field(description="sha256 of that request's body")
+    request_digest: Digest | None = Field(description="Keyed hash of that request's body")
     request_index: int = Field(default=0, description="Place within a batch request")
 
 

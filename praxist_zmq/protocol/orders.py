@@ -83,6 +83,15 @@ class WriteClosingSignal(Frozen):
     present: bool = Field(description="Whether it is to be there")
 
 
+class IdentifyCaller(Frozen):
+    """Look whether a process descends from an attempt's shim; answered once, never repeated."""
+
+    kind: Literal["identify_caller"] = "identify_caller"
+    attempt: AttemptId = Field(description="Attempt")
+    pid: int = Field(ge=1, description="The process, as the kernel named it for its connection")
+    inquiry: int = Field(ge=1, description="Echoed in the report")
+
+
 class ForgetAttempt(Frozen):
     """The end of the attempt is on disk; its report need not be repeated."""
 
@@ -98,6 +107,7 @@ Order = Annotated[
     | AbandonAttempt
     | AdoptAttempt
     | StopAttempt
+    | IdentifyCaller
     | ForgetAttempt,
     Field(discriminator="kind"),
 ]

@@ -212,6 +212,16 @@ class CancelledJobs(Frozen):
     results: tuple[CancelResult, ...] = Field(description="One a job")
 
 
+class AttemptValidated(Frozen):
+    """Whether the caller is part of a running attempt. Only yes lets a launch nest."""
+
+    kind: Literal["attempt_validated"] = "attempt_validated"
+    inside: bool = Field(description="Whether it is")
+    attempt: str = Field(description="The attempt that was asked about")
+    job: str | None = Field(description="Its job, when the caller is inside")
+    reason: str = Field(description="Why not, in words")
+
+
 class Stopping(Frozen):
     """The run is fenced; what will be ended."""
 
@@ -302,6 +312,7 @@ Reply = Annotated[
     | EventsReply
     | CancelledJobs
     | Stopping
+    | AttemptValidated
     | ProgressNoted
     | Done
     | GenerationReply

@@ -81,6 +81,16 @@ class AttemptUnkillable(Frozen):
     detail: str = Field(max_length=2000, description="In words")
 
 
+class CallerIdentified(Frozen):
+    """What /proc says about a process that claims to be part of an attempt."""
+
+    kind: Literal["caller_identified"] = "caller_identified"
+    attempt: AttemptId = Field(description="Attempt")
+    inquiry: int = Field(ge=1, description="Of the order")
+    inside: bool = Field(description="Whether it descends from the shim or is in its group")
+    detail: str = Field(max_length=200, description="Why not, in words")
+
+
 LauncherReport = Annotated[
     LauncherConnected
     | AttemptReady
@@ -88,7 +98,8 @@ LauncherReport = Annotated[
     | AttemptLeaderExited
     | AttemptEnded
     | SpawnFailed
-    | AttemptUnkillable,
+    | AttemptUnkillable
+    | CallerIdentified,
     Field(discriminator="kind"),
 ]
 

@@ -155,6 +155,14 @@ class StopRun(Frozen):
     dry_run: bool = Field(default=False, description="Only say what would happen")
 
 
+class ValidateAttempt(Frozen):
+    """Does the caller, by the kernel's word on its connection, belong to that attempt?"""
+
+    kind: Literal["validate_attempt"] = "validate_attempt"
+    attempt: AttemptId = Field(description="As the caller's environment names it: a hint")
+    attempt_directory: str = Field(min_length=1, max_length=4096, description="The same")
+
+
 class HoldAdmission(Frozen):
     """Start nothing more (for `down --drain`); queued jobs stay queued. Not durable."""
 
@@ -304,6 +312,7 @@ Request = Annotated[
     | RetryJob
     | StopRun
     | HoldAdmission
+    | ValidateAttempt
     | ReportProgress
     | OpenGeneration
     | AssessGeneration

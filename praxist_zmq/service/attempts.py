@@ -243,7 +243,8 @@ class Attempts:
             try:
                 self._on_news(handle, item, over)
             except (ValidationError, KeyError, TypeError) as error:
-                LOG.error("%s: a malformed word from its shim: %s", handle.life.attempt, error)
+                fault = type(error).__name__  # its text may hold what the experiment was given
+                LOG.error("%s: a malformed word from its shim: %s", handle.life.attempt, fault)
         if closed:
             self.hang_up(handle)
             if handle.asked:
@@ -267,7 +268,7 @@ class Attempts:
             survivors = () if drained else self.survivors(handle)
             self.learn(handle, launch.LeaderEnded(ended, drained, survivors))
         else:
-            LOG.warning("%s: its shim says %s %s", handle.life.attempt, kind, news)
+            LOG.warning("%s: its shim says %s", handle.life.attempt, kind)
 
     def _hold(self, handle: Handle, leader: ProcessIdentity) -> None:
         """Have what a signal needs, and tell others to let its evaluator live."""

@@ -16,6 +16,7 @@ from ..core.broker import Broker
 from ..core.commands import (
     AudienceChanged,
     ClientRequest,
+    FenceSeen,
     LauncherLost,
     LauncherSaid,
     LedgerMeasured,
@@ -26,12 +27,11 @@ from ..core.commands import (
 from ..core.decision import Send, Stamp, Undecodable
 from ..core.invariants import check_state
 from ..errors import PraxistError
-from ..host.clock import SystemClock, pause_ms
+from ..host.clock import SystemClock
 from ..host.identity import boot_id, identity_of, own_pid, own_user
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..ledger.files import remove_leftovers
-from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..protocol import codec
 from ..protocol.orders import SampleNow, WriteClosingSignal
@@ -46,6 +46,7 @@ from ..transport.request import AsyncRequester
 from .broker_files import BrokerFiles
 from .broker_store import credentials_key, fold, restore
 from .child_config import (
+    STOPPED_WITHOUT_FENCE,
     ChildConfig,
     report_progress,
     report_ready,
@@ -53,6 +54,7 @@ from .child_config import (
     supervisor_gone,
 )
 from .compaction import Compaction
+from .patient_lock import acquire_patiently
 from .preflight import policy_in_force, preflight, with_cap
 from .sample_link import SampleLink
 from .step import Step
@@ -62,7 +64,6 @@ STDIN = 0
 MAINTENANCE_MS = 1_000
 LOCK_PATIENCE_MS = 10_000
 LEAVE_PATIENCE_MS = 500
-LOCK_PAUSE_MS = 20
 PROFILES_TOLD = 6
 
 Address = tuple[bytes, bytes]
@@ -87,7 +88,9 @@ class BrokerShell:
         self._measured: tuple[bool, int] | None = None
         self._gateway: bytes | None = None
         self.files = BrokerFiles(config, broker)
+        broker.soft.fenced = self.files.fenced()
         self._maintained_at_ms = 0
+        self._key = broker.soft.credentials_key
         self.step = Step(broker, ledger, self._send, self._refuse)
 
     def stamp(self) -> Stamp:
@@ -126,6 +129,8 @@ class BrokerShell:
         if self.samples in ready:
             for _, body in self.samples.drain():
                 commands += self._decoded(HostSampled, body)
+            if self.files.fenced() != self._broker.soft.fenced:
+                commands.append(FenceSeen(not self._broker.soft.fenced))
         if self.link in ready:
             for message in self.link.drain():
                 commands += self._from_link(message)
@@ -168,7 +173,8 @@ class BrokerShell:
         yield ClientRequest(
             address=address,
             request_id=envelope.request_id,
-            digest=hashlib.sha256(body).hexdigest(),
+            # Keyed: it is kept, and the body holds the credentials that somebody might guess.
+            digest=hashlib.blake2b(body, key=self._key, digest_size=32).hexdigest(),
             request=envelope.request,
             uid=int(uid) if uid.isdigit() else None,
             pid=int(pid) if pid.isdigit() else None,
@@ -258,9 +264,9 @@ class BrokerShell:
 
         Nothing depends on the answer: a registry that did not hear sees that we are gone.
         """
-        decision = self._broker.end(self.stamp())
-        self.step.finish(decision.events, decision.outbox)
-        wanted = {send.request_id for send in decision.outbox}
+        last = self._broker.end(self.stamp())
+        self.step.finish(last.events, last.outbox)
+        wanted = {send.request_id for send in last.outbox}
         poller = Poller()
         poller.register(self.registry)
         deadline_ms = self._clock.mono_ms() + LEAVE_PATIENCE_MS
@@ -290,7 +296,7 @@ def serve(config: ChildConfig) -> int:
     signals = SignalPipe()
     me = identity_of(own_pid())
     holder: dict[str, object] = {"process": "broker", "pid": own_pid()}
-    lock = _take_ledger(config, holder)
+    lock = acquire_patiently(config.run.ledger_lock, holder, SystemClock(), LOCK_PATIENCE_MS)
     run = config.run
     remove_leftovers(run.status, run.endpoint, run.credentials_key, run.shutdown_fence)
     ledger, broker = open_ledger(config)
@@ -299,8 +305,7 @@ def serve(config: ChildConfig) -> int:
     broker.soft.user = own_user()
     broker.soft.broker = me
     broker.soft.credentials_key = credentials_key(config.run.credentials_key)
-    faults = check_state(broker.state)
-    for fault in faults:
+    for fault in check_state(broker.state):
         logging.getLogger(__name__).error("after recovery: %s", fault)
         broker.soft.warnings[f"state {fault}"] = f"after recovery: {fault}"
     policy = policy_in_force(config, broker.state.policy)
@@ -348,24 +353,13 @@ def serve(config: ChildConfig) -> int:
         shell.turn(ready)
         shell.files.fence()
         compaction.consider()
+    fenced = shell.files.fence()
     shell.close()
     ledger.close()
     lock.release()
-    return 0 if broker.stopped else ENDED_IN_ORDER
-
-
-def _take_ledger(config: ChildConfig, holder: dict[str, object]) -> OwnerLock:
-    """The lock of the ledger. A broker of a supervisor that was killed ends by itself, but may
-    need a moment for it. Raises `already_running`."""
-    clock = SystemClock()
-    deadline_ms = clock.mono_ms() + LOCK_PATIENCE_MS
-    while True:
-        try:
-            return OwnerLock.acquire(config.run.ledger_lock, holder)
-        except PraxistError as error:
-            if error.code != "already_running" or clock.mono_ms() >= deadline_ms:
-                raise
-        pause_ms(LOCK_PAUSE_MS)
+    if not broker.stopped:
+        return ENDED_IN_ORDER
+    return 0 if fenced else STOPPED_WITHOUT_FENCE
 
 
 ENDED_IN_ORDER = 143

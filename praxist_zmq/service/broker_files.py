@@ -28,6 +28,7 @@ from ..protocol.envelope import PROTOCOL_VERSION
 from ..protocol.orders import WriteClosingSignal
 from ..transport.context import endpoint_of
 from .child_config import ChildConfig
+from .run_fence import RunFence
 
 STATUS_BUSY_MS = 1_000
 STATUS_IDLE_MS = 5_000
@@ -44,6 +45,7 @@ class BrokerFiles:
         self._broker = broker
         self._clock = SystemClock()
         self._log = logging.getLogger(__name__)
+        self._fence = RunFence(config.run.shutdown_fence, reopened=config.reopen)
         self._status_at_ms = 0
         self._status_sequence = -1
         self._unwritten: dict[int, WriteClosingSignal] = {}
@@ -95,11 +97,18 @@ class BrokerFiles:
 
     # -- fences -------------------------------------------------------------------------------
 
-    def fence(self) -> None:
-        """Once a stop is on disk: the file that keeps anything from starting here."""
-        if self._broker.soft.stopping and not self._config.run.shutdown_fence.exists():
-            body = timestamp(self._clock.wall_ms()).encode() + b"\n"
-            write_atomically(self._config.run.shutdown_fence, body, 0o644)
+    def fenced(self) -> bool:
+        """Whether the shutdown sentinel is there now, whoever put it there."""
+        return self._fence.is_set()
+
+    def fence(self) -> bool:
+        """Once a stop is on disk: the file that keeps anything from starting here. False when it
+        is not to be had, which stops nothing."""
+        soft = self._broker.soft
+        fenced = not soft.stopping or self._fence.ensure(self._clock.mono_ms())
+        if not fenced:
+            soft.warnings["sentinel"] = self._fence.failure
+        return fenced
 
     def write_closing_signal(self, order: WriteClosingSignal) -> None:
         """Write `gen_<N>/CLOSING_SIGNAL`, or remove all close and stop files; only after the freeze

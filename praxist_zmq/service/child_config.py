@@ -10,7 +10,8 @@ writes JSON lines:
 
 Once the descriptor is closed, the last words go to the log as a line with a `fatal` key. The exit
 status is the code's own; the supervisor does not restart after 65, 73, 74 and 78. The broker exits
-with 0 only once a stop of the run is complete, with the fence in place.
+with 0 only once a stop of the run is complete, with the fence in place, and with
+`STOPPED_WITHOUT_FENCE` when the file could not be written: the ledger alone says it then.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..protocol.policy import SchedulerPolicy
 from ..protocol.process import ProcessIdentity
 from .service_log import configure_log
 
+STOPPED_WITHOUT_FENCE = 144
 PEER_CAP_MAX = 1_000_000
 PeerCap = Annotated[int, Field(ge=1, le=PEER_CAP_MAX)] | Literal["none"] | None
 """Running jobs of one peer that a start asks for; None is nothing: as at the last start."""

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from ..errors import PraxistError
-from ..host.clock import Clock, SystemClock, pause_ms
+from ..host.clock import Clock, SystemClock
 from ..host.ending import supervisors_orphans
 from ..host.identity import ProcStat, identity_of
 from ..ledger.lock import OwnerLock
 from .child_config import ChildConfig, report_ready, serve_child
 from .launching import Launcher
 from .owner import holds_lock
+from .patient_lock import acquire_patiently
 
 LOCK_WAIT_MS = 5_000
-LOCK_PAUSE_MS = 20
 STDIN = 0
 LOG = logging.getLogger("launcher")
 
@@ -33,14 +32,7 @@ def lock(config: ChildConfig, clock: Clock) -> OwnerLock:
     """
     me = identity_of(os.getpid())
     holder = {"pid": os.getpid(), "process": None if me is None else me.model_dump()}
-    deadline_ms = clock.mono_ms() + LOCK_WAIT_MS
-    while True:
-        try:
-            return OwnerLock.acquire(config.run.launcher_lock, holder)
-        except PraxistError as error:
-            if error.code != "already_running" or clock.mono_ms() > deadline_ms:
-                raise
-        pause_ms(LOCK_PAUSE_MS)
+    return acquire_patiently(config.run.launcher_lock, holder, clock, LOCK_WAIT_MS)
 
 
 class _LinkClient(Protocol):

@@ -15,6 +15,7 @@ from ..core.launch import Phase
 from ..errors import PraxistError
 from ..host import spawn
 from ..host.attempt_files import AttemptFiles
+from ..host.caller import belongs_to
 from ..host.clock import Clock
 from ..host.identity import identity_of
 from ..host.nursery import Nursery
@@ -24,7 +25,7 @@ from ..host.signal_pipe import SignalPipe
 from ..host.subreaper import become_subreaper
 from ..protocol import orders
 from ..protocol.codec import decode_order, encode
-from ..protocol.reports import LauncherConnected
+from ..protocol.reports import CallerIdentified, LauncherConnected
 from .adoption import Adoption
 from .attempt_handle import Handle
 from .attempts import Attempts
@@ -214,6 +215,9 @@ class Launcher:
             return
         attempts = self._attempts
         handle = attempts.handles.get(order.attempt)
+        if isinstance(order, orders.IdentifyCaller):
+            attempts.outbox.append(_identified(order, handle))
+            return
         if isinstance(order, orders.SpawnAttempt):
             attempts.spawn(order) if handle is None else attempts.repeat(handle)
         elif isinstance(order, orders.AdoptAttempt):
@@ -229,6 +233,19 @@ class Launcher:
             self._stopping.stop(handle, order.grace_ms)
         elif isinstance(order, orders.ForgetAttempt):
             attempts.forget(handle)
+
+
+def _identified(order: orders.IdentifyCaller, handle: Handle | None) -> CallerIdentified:
+    """Whether a caller belongs to an attempt in hand."""
+    reason: str | None = "the attempt is not in hand"
+    if handle is not None and handle.life.shim is not None:
+        reason = belongs_to(order.pid, handle.life.shim, handle.life.leader)
+    return CallerIdentified(
+        attempt=order.attempt,
+        inquiry=order.inquiry,
+        inside=reason is None,
+        detail=reason or "",
+    )
 
 
 def _nothing(_: int) -> None:

@@ -259,6 +259,7 @@ def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
     content = {
         "run_dir": str(run.run_dir),
         "run_id": run.run_id,
+        "host_dir": str(start.host.directory),
         "supervisor": start.supervisor.model_dump(),
     }
     run_file = directory / "run.json"

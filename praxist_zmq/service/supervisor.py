@@ -28,6 +28,7 @@ from ..host.subreaper import become_subreaper
 from ..protocol.reports import ProcessesSeen
 from ..transport.poller import Poller
 from .child import Child
+from .child_config import STOPPED_WITHOUT_FENCE
 from .last_failure import leave_failure
 from .restart import RestartIntensity
 
@@ -270,7 +271,8 @@ class Supervisor:
         if self._phase == "ending":
             return
         self._tell_processes()
-        if child.name == "broker" and how.code == 0 and self._files.fence.exists():
+        fenced = how.code == 0 and self._files.fence.exists()
+        if child.name == "broker" and (fenced or how.code == STOPPED_WITHOUT_FENCE):
             _log.info("ending: the run is stopped")
             self.stopped = True
             self._begin_end()

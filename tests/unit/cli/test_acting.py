@@ -187,22 +187,26 @@ def _stopping(dry_run: bool) -> dict[str, object]:
     return {"kind": "stopping", "dry_run": dry_run, "rejected": ["j-2"], "ending": ["j-1"]}
 
 
-class FakeOwner:
-    """A supervisor that ended, or did not."""
+def fake_owner(monkeypatch: pytest.MonkeyPatch, *, ends: bool) -> None:
+    """A fake supervisor that ended, or did not."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, ends: bool) -> None:
-        self.pidfd = os.open("/dev/null", os.O_RDONLY)
-        self.identity = types.SimpleNamespace(pid=4711)
-        monkeypatch.setattr("praxist_zmq.cli.stop.find_owner", lambda run: self)
-        monkeypatch.setattr("praxist_zmq.cli.stop.wait_ended", lambda pidfd, seconds: ends)
+    def found(run: object) -> types.SimpleNamespace:
+        pidfd = os.open("/dev/null", os.O_RDONLY)
+        return types.SimpleNamespace(identity=types.SimpleNamespace(pid=4711), pidfd=pidfd)
+
+    monkeypatch.setattr("praxist_zmq.cli.stopping.find_owner", found)
+    monkeypatch.setattr("praxist_zmq.cli.stopping.wait_ended", lambda pidfd, seconds: ends)
 
 
 def test_stop_needs_yes_and_reports_what_is_left(
     scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fake_owner(monkeypatch, ends=True)
+    scheduler.answers["list_jobs"] = {
+        "kind": "jobs", "jobs": [], "total": 0, "concurrency_limit": 1, "counts": {}
+    }  # fmt: skip
     scheduler.answers["stop_run"] = _stopping(True)
     assert call("stop", "--dry-run").out.splitlines()[1] == "queue    would reject 1 job  j-2"
-    FakeOwner(monkeypatch, ends=True)
     scheduler.answers["stop_run"] = _stopping(False)
     outcome = call("stop", "--yes", "--grace", "0")
     assert outcome.exit_code == 0
@@ -212,7 +216,7 @@ def test_stop_needs_yes_and_reports_what_is_left(
 def test_stop_with_a_survivor_is_one(
     scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    FakeOwner(monkeypatch, ends=False)
+    fake_owner(monkeypatch, ends=False)
     scheduler.answers["stop_run"] = _stopping(False)
     scheduler.answers["list_jobs"] = {
         "kind": "jobs", "jobs": [view(**RUNNING)], "total": 1, "concurrency_limit": 1,

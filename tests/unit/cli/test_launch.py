@@ -29,7 +29,7 @@ SUBMIT = ("submit", "--peer", "p1", "--tag", "t", "--", "python", "x.py")
 DOCUMENT_KEYS = {
     "format_version", "kind", "verdict", "job", "job_id", "tag", "state", "new", "profile",
     "profile_source", "work_class", "blockers", "start_estimate", "retryable", "exit_code",
-    "exit_source", "error",
+    "exit_source", "error", "inside_attempt",
 }  # fmt: skip
 BLOCKER = BLOCKERS[0]
 

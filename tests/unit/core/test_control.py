@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from praxist_zmq.protocol.requests import CancelJobs, HoldAdmission, StopRun, SubmitJob
+from praxist_zmq.core.commands import FenceSeen
+from praxist_zmq.protocol.requests import (
+    CancelJobs,
+    HoldAdmission,
+    ShowJob,
+    StopRun,
+    SubmitJob,
+)
 from tests.support.broker_world import World
 
 
@@ -47,3 +54,35 @@ def test_a_withdrawn_job_frees_its_tag_only_if_nothing_of_it_ran() -> None:
     assert (ran.outcome, ran.frees_tag) == ("cancelled", False)
     assert (waits.outcome, waits.frees_tag) == ("cancelled", True)
     assert world.broker.state.tags.get("ran") == "j-1"
+
+
+def test_a_sentinel_of_another_tool_starts_nothing_and_takes_nothing_while_it_is_there() -> None:
+    world = World(limit=1)
+    for tag in ("runs", "waits"):
+        world.ask(SubmitJob(peer="p", tag=tag, command=("true",), cwd="/", environment={}))
+    world.settle()
+    world.turn(FenceSeen(present=True))
+    late = world.ask(SubmitJob(peer="p", tag="late", command=("true",), cwd="/", environment={}))
+    assert late.code == "admission_closed"
+    world.finish_one(0)
+    world.settle()
+    jobs = world.broker.state.jobs
+    assert (jobs["j-1"].state, jobs["j-2"].state) == ("completed", "queued")
+    assert not world.broker.stopped
+    told = world.ask(ShowJob(job="j-2")).job
+    assert [blocker.code for blocker in told.blockers] == ["admission_closed"]
+    world.turn(FenceSeen(present=False))
+    world.settle()
+    assert jobs["j-2"].state == "running"
+
+
+def test_a_placement_that_the_registry_grants_behind_the_sentinel_is_given_back() -> None:
+    world = World(limit=1)
+    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    world.turn(FenceSeen(present=True))
+    world.settle()
+    assert world.broker.state.jobs["j-1"].state == "queued"
+    assert not world.broker.state.attempts
+    world.turn(FenceSeen(present=False))
+    world.settle()
+    assert world.broker.state.jobs["j-1"].state == "running"

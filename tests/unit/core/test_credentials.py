@@ -31,6 +31,16 @@ KEY = b"k" * 32
         ("HARMLESS", "Server=x;Password=hunter22"),
         ("HARMLESS", "-ihttps://user:pass@host/simple"),
         ("HARMLESS", "pip --index-url=https://user:pass@host/simple"),
+        ("REDISCLI_AUTH", "x"),
+        ("SMTP_PASS", "x"),
+        ("DB_PWD", "x"),
+        ("SLACK_WEBHOOK_URL", "https://hooks.example/x"),
+        ("RABBITMQ_URL", "amqp://x"),
+        ("HARMLESS", "https://ghs-token-as-user@github.example/x"),
+        ("HARMLESS", "https://:only-password@host/simple"),
+        ("HARMLESS", "https://host/blob?sv=1&sig=abcdefgh"),
+        ("HARMLESS", "-H Authorization: token abc"),
+        ("HARMLESS", "got Bearer abcdefgh12345"),
         ("HARMLESS", "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
     ],
 )
@@ -48,6 +58,12 @@ def test_credentials_are_known_by_name_or_shape(name: str, value: str) -> None:
         ("TOKENIZERS_PARALLELISM", "false"),
         ("API_KEY", ""),
         ("MONKEY", "banana"),
+        ("MAX_TOKENS", "4096"),
+        ("PWD", "/home/me"),
+        ("OLDPWD", "/home/me"),
+        ("SSH_AUTH_SOCK", "/tmp/ssh/agent"),
+        ("REPOSITORY", "ssh://git@github.com/a/b"),
+        ("CALLBACK", "https://host/path?page=keyboard"),
     ],
 )
 def test_ordinary_variables_are_not_credentials(name: str, value: str) -> None:
@@ -99,6 +115,10 @@ def test_a_short_secret_is_replaced_only_as_a_whole_argument() -> None:
         ("run", "--password=abcdefgh1234"),
         ("run", "ghp_" + "a" * 36),
         ("run", "--db-token", "zzzzzzzzzz"),
+        ("run", "hf_" + "b" * 34),
+        ("run", "https://me:abcdefgh1234@host/simple"),
+        ("curl", "-H", "Authorization: Bearer abcdefgh1234"),
+        ("run", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
     ],
 )
 def test_a_literal_credential_is_refused(command: tuple[str, ...]) -> None:
@@ -109,7 +129,20 @@ def test_a_literal_credential_is_refused(command: tuple[str, ...]) -> None:
 
 
 def test_options_that_only_look_alike_are_accepted() -> None:
-    command = ("run", "--max-tokens", "100000000", "--token", "$TOKEN", "--secret-seed", "12345678")
+    command = (
+        "run",
+        "--max-tokens",
+        "100000000",
+        "--token",
+        "$TOKEN",
+        "--secret-seed",
+        "12345678",
+        "--eos-token",
+        "<|endoftext|>",
+        "https://host:8080/x",
+        "https://u:$PASS@host/",
+        "http://localhost:8080/a@b",
+    )
     assert credentials.store_command(command, {}) == command
 
 
@@ -117,6 +150,48 @@ def test_redaction_removes_known_values_and_telling_shapes() -> None:
     text = credentials.redact("failed with s3cr3t-value at https://u:p@h", {"T": "s3cr3t-value"})
     assert "s3cr3t" not in text
     assert "u:p@" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("curl: Authorization: Bearer abc.def-ghi failed", "abc.def"),
+        ("header 'Authorization: token abcdef1234'", "abcdef1234"),
+        ("bad token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "c2lnbmF0dXJl"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEabc\nxyz\n-----END PRIVATE KEY-----\ndone", "MIIEabc"),
+        ("-----BEGIN EC PRIVATE KEY-----\nMIIEabc\ncut", "MIIEabc"),
+        ("GET https://h/b?sig=abcdefgh&x=1", "abcdefgh"),
+    ],
+)
+def test_redaction_takes_all_of_a_header_a_key_and_a_token(text: str, secret: str) -> None:
+    assert secret not in credentials.redact(text, {})
+
+
+@given(st.text(alphabet="eyJ.Bar:/@=-h tps?&sig", max_size=4000))
+def test_a_long_value_costs_no_square_of_its_length(value: str) -> None:
+    credentials.redact(value * 20, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("mixup/ghp_" + "a" * 36, {}),
+        ("/data/0123456789abcdef0/x", {"MY_TOKEN": "0123456789abcdef0"}),
+    ],
+)
+def test_a_credential_in_what_is_shown_as_it_is_is_refused(
+    text: str, secrets: dict[str, str]
+) -> None:
+    with pytest.raises(PraxistError) as caught:
+        credentials.refuse_in_plain("the tag", text, secrets)
+    assert caught.value.code == "literal_secret"
+    assert "0123456789" not in str(caught.value)
+
+
+def test_a_word_that_a_short_value_or_a_path_also_is_may_stand_in_a_tag() -> None:
+    secrets = {"PROJECT_KEY": "mixup", "KEY_DIR_SECRET": "/home/me/some/where"}
+    credentials.refuse_in_plain("the tag", "mixup/seed0", secrets)
+    credentials.refuse_in_plain("the directory", "/home/me/some/where/x", secrets)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,195 @@
+"""Stopping one run: the fence first, then its scheduler carries it out, or we do in its place.
+
+A run is left untouched unless its shutdown sentinel was written or its live scheduler confirmed
+that it is frozen. Only what is proved to be the run's is signalled. Source: seed 000 "Timing And
+Close".
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+from ..errors import PraxistError
+from ..host.paths import RunPaths
+from ..host.spawn import wait_ended
+from ..host.stop_search import LeftAlone
+from ..protocol.envelope import Json
+from ..service import offline_stop
+from ..service.offline_stop import OfflineStop
+from ..service.owner import Owner, find_owner
+from ..service.run_fence import set_fence
+from ..service.stop_watch import StopWatch
+from .advice import no_run_here
+from .connect import Caller, ask, connect
+from .settings import Settings
+from .waiting import mono_s
+
+AFTER_GRACE_S = 30.0
+
+
+@dataclass(slots=True)
+class RunStop:
+    """What became of one run."""
+
+    run_id: str
+    run_dir: str
+    dry_run: bool = False
+    fenced_by_file: bool = False
+    fenced_by_scheduler: bool = False
+    rejected: list[str] = field(default_factory=list)
+    ending: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """Jobs that still run, and a scheduler that did not end."""
+    matched: set[int] = field(default_factory=set)
+    descendants: set[int] = field(default_factory=set)
+    terminated: set[int] = field(default_factory=set)
+    killed: set[int] = field(default_factory=set)
+    remaining: set[int] = field(default_factory=set)
+    alone: list[LeftAlone] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    failure: str | None = None
+    """Why it could not be fenced or looked through: then it may still do something."""
+    took_s: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """1 when something of it is left, or it could not be stopped at all."""
+        if self.dry_run:
+            return 0
+        return 1 if self.failure or self.left or self.remaining else 0
+
+
+class StoppingRun:
+    """One run being stopped."""
+
+    def __init__(self, run: RunPaths, settings: Settings, grace_s: float) -> None:
+        self._run = run
+        self._settings = replace(settings, run_dir=str(run.run_dir))
+        self._grace_s = grace_s
+        self._began_s = mono_s()
+        self.told = RunStop(run.run_id, str(run.run_dir))
+
+    def look(self) -> RunStop:
+        """What a stop would do. Raises what keeps it from being known."""
+        owner = self._owner()
+        self.told.dry_run = True
+        if owner is None:
+            self._take(offline_stop.look(self._run))
+            return self.told
+        os.close(owner.pidfd)
+        with connect(self._settings) as client:
+            watch = self._watch(client)
+            self._take_reply(self._ask(client, dry_run=True))
+        self.told.matched, self.told.descendants = watch.matched, watch.descendants
+        self.told.remaining = watch.alive()
+        return self.told
+
+    def run(self) -> RunStop:
+        """Carry it out. Raises what happens before anything was touched."""
+        owner = self._owner()
+        try:
+            self._fence()
+            if owner is not None:
+                self._with_scheduler(owner)
+            elif self.told.fenced_by_file:
+                self._alone()
+            else:
+                self.told.failure = "no scheduler serves it, and its sentinel cannot be written"
+        finally:
+            if owner is not None:
+                os.close(owner.pidfd)
+        self.told.took_s = mono_s() - self._began_s
+        return self.told
+
+    def _owner(self) -> Owner | None:
+        if not self._run.scheduler.exists():
+            raise no_run_here(self._run)
+        return find_owner(self._run)
+
+    def _fence(self) -> None:
+        try:
+            set_fence(self._run.shutdown_fence)
+            self.told.fenced_by_file = True
+        except PraxistError as error:
+            self.told.warnings.append(f"the shutdown sentinel cannot be written: {error}")
+
+    def _ask(self, client: Caller, *, dry_run: bool) -> Json:
+        request = {"kind": "stop_run", "grace_seconds": self._grace_s, "dry_run": dry_run}
+        return ask(client, request, self._settings.timeout_s)
+
+    def _watch(self, client: Caller) -> StopWatch:
+        """The evaluators that the scheduler names, before they are told to end."""
+        request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
+        jobs = ask(client, request, self._settings.timeout_s)["jobs"]
+        return StopWatch(int(job["pid"]) for job in jobs if job.get("pid"))
+
+    def _with_scheduler(self, owner: Owner) -> None:
+        try:
+            with connect(self._settings) as client:
+                watch = self._watch(client)
+                self._take_reply(self._ask(client, dry_run=False))
+                self.told.fenced_by_scheduler = True
+                if not self._wait(client, owner, watch):
+                    return
+        except PraxistError as error:
+            if self.told.fenced_by_scheduler:
+                raise
+            self.told.warnings.append(f"the scheduler does not confirm the stop: {error}")
+            if not self.told.fenced_by_file:
+                self.told.failure = "neither its sentinel nor its scheduler could fence it"
+                if error.code in ("no_answer", "scheduler_restarting"):
+                    self.told.failure += "; a scheduler that wakes may still obey what it was sent"
+                return
+            if not offline_stop.end_scheduler(owner):
+                self.told.left.append(f"scheduler (pid {owner.identity.pid})")
+                return
+        self._alone()
+
+    def _wait(self, client: Caller, owner: Owner, watch: StopWatch) -> bool:
+        """Wait for the scheduler's end, which follows the last experiment's. False when it, or
+        what it stops, is still there."""
+        told = self.told
+        told.matched, told.descendants = watch.matched, watch.descendants
+        told.terminated = watch.alive()
+        ended = wait_ended(owner.pidfd, self._grace_s)
+        if not ended:
+            told.killed = watch.alive()  # KILL follows the grace
+            ended = wait_ended(owner.pidfd, AFTER_GRACE_S)
+        if ended:
+            return True
+        told.remaining = watch.alive()
+        told.killed -= told.remaining
+        request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
+        jobs = ask(client, request, self._settings.timeout_s)["jobs"]
+        told.left += [str(job["job"]) for job in jobs]
+        told.left.append(f"scheduler (pid {owner.identity.pid})")
+        return False
+
+    def _alone(self) -> None:
+        """What no scheduler does, or what it did not finish."""
+        found = offline_stop.look(self._run) if self.told.fenced_by_scheduler else None
+        if found is None or found.ending or found.swept.remaining:
+            found = offline_stop.stop(self._run, round(self._grace_s * 1000))
+        self._take(found)
+
+    def _take_reply(self, reply: Json) -> None:
+        self.told.rejected, self.told.ending = list(reply["rejected"]), list(reply["ending"])
+
+    def _take(self, found: OfflineStop) -> None:
+        told, swept = self.told, found.swept
+        told.rejected += [job for job in found.rejected if job not in told.rejected]
+        told.ending += [job for job in found.ending if job not in told.ending]
+        told.matched |= swept.matched
+        told.descendants |= swept.descendants - told.matched
+        told.terminated |= swept.terminated
+        told.killed |= swept.killed
+        told.alone = swept.left
+        doubtful = {process.pid for process in swept.left if process.names_attempt}
+        told.remaining = swept.remaining | doubtful
+        told.warnings += found.warnings
+        if found.unproved:
+            told.failure = (
+                f"processes of {', '.join(found.unproved[:5])} are in a process-id namespace "
+                "that is not visible from here"
+            )

@@ -1,0 +1,191 @@
+"""Stopping a run whose scheduler is dead, hung or unheard, and what a stop leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import oracle
+from tests.support.run import Run, send
+from tests.support.run_fixtures import MakeRun
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def strangers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a test starts and a stop must leave alone; ended whatever happens."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def _two_running(run: Run, *actions: str) -> None:
+    """A plain experiment, one as the actions say, and one that waits."""
+    with run.client() as client:
+        run.submit(client, "plain", f"wait:{run.gate('never')}")
+        run.submit(client, "bad", *actions, f"wait:{run.gate('never')}")
+        run.submit(client, "queued", "exit:0")
+    run.until_started("j-1.1", "j-2.1")
+
+
+def _states(run: Run) -> dict[str, str]:
+    with run.client() as client:
+        return {job.tag: job.state for job in client.queue(include_terminal=True)}
+
+
+def test_a_run_whose_scheduler_is_dead_is_stopped_whole(run: Run) -> None:
+    _two_running(run, "ignore-term", f"daemonize:{run.gate('never')}")
+    wait_until(lambda: run.read_lines("daemon") and run.read_lines("ignoring"), "the daemon")
+    running = set(run.experiments())
+    run.kill_all()
+    dry = run.cli("stop", "--dry-run", "--json").ok().document
+    assert (dry["ending"], dry["rejected"]) == (["j-1", "j-2"], ["j-3"])
+    assert set(run.experiments()) == running
+    assert not run.paths.shutdown_fence.exists()
+    stopped = run.cli("stop", "--yes", "--grace", "1s", "--json")
+    assert stopped.status == 0, stopped
+    told = stopped.document
+    assert running <= set(told["matched_pids"]) | set(told["descendant_pids"])
+    assert running & set(told["killed_pids"]), "one ignored SIGTERM"
+    assert (told["ending"], told["rejected"]) == (["j-1", "j-2"], ["j-3"])
+    assert (told["remaining_pids"], told["failed_run_ids"]) == ([], [])
+    assert not run.experiments()
+    assert run.paths.shutdown_fence.exists()
+    run.canaries.check()
+    run.up()
+    wait_until(lambda: "running" not in _states(run).values(), "both ends to be told")
+    assert _states(run) == {"plain": "failed", "bad": "failed", "queued": "rejected"}
+    run.down()
+    oracle.check_ended(run)
+
+
+def test_without_shims_the_ledger_s_word_and_the_kernel_s_prove_what_is_left(run: Run) -> None:
+    _two_running(run, f"child:{run.gate('never')}")
+    wait_until(lambda: run.read_lines("child"), "the child")
+    run.kill_all()
+    for name, pid in run.processes().items():
+        if name.startswith("shim"):
+            send(pid, signal.SIGKILL)
+    assert len(run.experiments()) == 3
+    stopped = run.cli("stop", "--yes", "--grace", "1s")
+    assert stopped.status == 0, stopped
+    assert not run.experiments()
+    run.canaries.check()
+
+
+def test_a_copied_environment_is_told_and_left_alone(
+    run: Run, strangers: list[subprocess.Popen[bytes]]
+) -> None:
+    _two_running(run)
+    environment = {"PRAXIST_EXPERIMENT_ATTEMPT_DIR": str(run.paths.attempt("j-1.1"))}
+    copied = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+    by_folder = subprocess.Popen(["sleep", "600"], env={}, cwd=run.dir, start_new_session=True)
+    strangers += [copied, by_folder]
+    stopped = run.cli("stop", "--yes", "--grace", "1s", "--json")
+    told = stopped.document
+    assert stopped.status == 1, "nobody can say that nothing of the run is left"
+    assert told["remaining_pids"] == [copied.pid]
+    reasons = {each["pid"]: each["reason"] for each in told["left_alone"]}
+    assert "only its environment names j-1.1" in reasons[copied.pid]
+    assert "by folder only" in reasons[by_folder.pid]
+    assert copied.poll() is None
+    assert by_folder.poll() is None
+    assert not run.experiments()
+    run.canaries.check()
+    copied.kill()
+    copied.wait()
+    again = run.cli("stop", "--yes")
+    assert again.status == 0, again
+    assert f"left     pid {by_folder.pid} sleep (run dir matches by folder only" in again.out
+
+
+def test_a_scheduler_that_hangs_is_ended_with_the_run(run: Run) -> None:
+    _two_running(run)
+    send(run.processes()["broker"], signal.SIGSTOP)
+    stopped = run.cli("--timeout", "1s", "stop", "--yes", "--grace", "1s", "--json")
+    assert stopped.status == 0, stopped
+    assert any("does not confirm" in warning for warning in stopped.document["warnings"])
+    assert stopped.document["rejected"] == ["j-3"]
+    assert not run.experiments()
+    assert not set(run.processes()) - {"registry"}
+
+
+def test_a_sentinel_that_cannot_be_written_needs_the_scheduler_s_word(run: Run) -> None:
+    _two_running(run)
+    running = set(run.experiments())
+    run.kill_all()
+    run.paths.shutdown_fence.mkdir()
+    failed = run.cli("stop", "--yes", "--json")
+    assert failed.status == 1, failed
+    assert failed.document["failed_run_ids"] == [run.paths.run_id]
+    assert set(run.experiments()) == running
+    assert "left untouched" in run.cli("stop", "--yes").out
+    run.paths.shutdown_fence.rmdir()
+    run.up()
+    run.paths.shutdown_fence.mkdir()
+    stopped = run.cli("stop", "--yes", "--grace", "1s")
+    assert stopped.status == 0, stopped
+    assert "(scheduler froze all admission)" in stopped.out
+    assert not run.experiments()
+
+
+def test_stop_all_stops_each_run_that_can_be_fenced(make_run: MakeRun) -> None:
+    good, bad = make_run("good"), make_run("bad")
+    for run in (good, bad):
+        run.up()
+        with run.client() as client:
+            run.submit(client, "t", f"wait:{run.gate('never')}")
+        run.until_started("j-1.1")
+    send(bad.processes()["broker"], signal.SIGSTOP)
+    bad.paths.shutdown_fence.mkdir()
+    assert good.cli("stop", "--all", "--yes").status == 2, "which of the two is meant?"
+    words = [*good.words()[:3], "--timeout", "1s", "stop", "--all", "--yes", "--json"]
+    done = subprocess.run(
+        words,
+        env=good.environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done
+    told = json.loads(done.stdout)
+    assert told["failed_run_ids"] == [bad.paths.run_id], told
+    assert [(each["run_id"], each["exit_code"]) for each in told["runs"]] == [
+        ("bad", 1),
+        ("good", 0),
+    ]
+    (left,) = good.experiments()  # of both: they share the host scope
+    assert str(bad.lines) in Path(f"/proc/{left}/cmdline").read_text()
+    send(bad.processes()["broker"], signal.SIGCONT)
+
+
+def test_a_sentinel_by_hand_keeps_queued_jobs_from_starting(make_run: MakeRun) -> None:
+    run = make_run(slots=1)
+    run.up()
+    with run.client() as client:
+        run.submit(client, "runs", f"wait:{run.gate('go')}")
+        run.submit(client, "waits", "exit:0")
+        run.until_started("j-1.1")
+        run.paths.shutdown_fence.touch()
+        wait_until(
+            lambda: "admission is closed" in " ".join(client.status()["warnings"]), "the fence"
+        )
+        run.open_gate("go")
+        assert client.wait("j-1", 30).state == "completed"
+        assert client.show("j-2").state == "queued"
+        assert run.launch("late", "exit:0").status == 69
+        run.paths.shutdown_fence.unlink()
+        assert client.wait("j-2", 30).state == "completed"
+    run.down()
+    oracle.check_ended(run)
+    assert os.path.isdir(run.dir)
