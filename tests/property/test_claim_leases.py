@@ -8,9 +8,10 @@ of the reasons, and a lease that nothing is in conflict with stays.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -40,13 +41,14 @@ from tests.support.claims import (
 
 RUNS = ("a", "b", "c")
 DEVICES = ("gpu0", "gpu1", "gpu2")
+SHAPES = [*((device,) for device in DEVICES), *combinations(DEVICES, 2)]
 WINDOW_MS = 5_000
 LeaseKey = tuple[str, str]
 
 runs = st.sampled_from(RUNS)
 envelopes = st.builds(
     Envelope,
-    device_uuids=st.sets(st.sampled_from(DEVICES), max_size=2).map(lambda d: tuple(sorted(d))),
+    device_uuids=st.sampled_from([(), (), (), *SHAPES]),
     exclusive=st.sampled_from([False, False, True]),
     memory_mib=st.sampled_from([None, 0, 0, 20_000, 40_000]),
     utilization_pct=st.sampled_from([None, 0.0, 0.0, 30.0, 100 / 3, 70.0]),
@@ -117,7 +119,7 @@ class Offers(RuleBasedStateMachine):
         name=runs,
         limit=st.integers(1, 3),
         slot=st.booleans(),
-        device=st.sampled_from([None, None, *DEVICES]),
+        device=st.sampled_from([None, None, None, None, *DEVICES]),
     )
     def a_run_reports(self, name: str, limit: int, slot: bool, device: str | None) -> None:
         """A limit that falls and a job that waits end nothing."""
@@ -179,6 +181,19 @@ class Offers(RuleBasedStateMachine):
     def claims(self, name: str, asked: list[Envelope]) -> None:
         for envelope in asked:
             self.claim(name, envelope)
+
+    @rule(
+        name=runs,
+        asked=st.lists(envelopes, min_size=1, max_size=4),
+        other=runs,
+        envelope=envelopes,
+        own=st.booleans(),
+    )
+    def claims_and_then_there_is_work(
+        self, name: str, asked: list[Envelope], other: str, envelope: Envelope, own: bool
+    ) -> None:
+        self.claims(name, asked)
+        self.reserves(other, envelope, own)
 
     def claim(self, name: str, envelope: Envelope) -> None:
         """One, held against exact sums."""
@@ -266,9 +281,28 @@ class Offers(RuleBasedStateMachine):
 
 
 Offers.TestCase.settings = settings(
-    max_examples=120,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestLeases = Offers.TestCase
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    limits=st.tuples(*[st.integers(1, 4)] * len(RUNS)),
+    steps=st.lists(
+        st.tuples(runs, st.lists(envelopes, max_size=3), runs, envelopes, st.booleans()),
+        min_size=2,
+        max_size=8,
+    ),
+)
+def test_work_among_offers(limits: tuple[int, ...], steps: list[Any]) -> None:
+    offers = Offers()
+    offers.start(limits)
+    for name, asked, other, envelope, own in steps:
+        offers.claims(name, asked)
+        offers.reserves(other, envelope, own)
+        offers.what_is_promised_has_room()
+    offers.teardown()
