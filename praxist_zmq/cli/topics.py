@@ -25,7 +25,7 @@ _EXITS = (
     ("2", "wrong usage"),
     ("3", "`status`: not running"),
     ("65", "rejected: the request is wrong as sent; change it"),
-    ("69", "absent or closed: no scheduler, admission closed"),
+    ("69", "absent or closed: no scheduler, admission or generation closed, no time left"),
     ("70", "a fault of ours; a report file is named"),
     ("73, 74", "a file: unsafe or unusable; the ledger is damaged or cannot be written"),
     ("75", "temporary: send the very same command again"),

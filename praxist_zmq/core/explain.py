@@ -26,6 +26,7 @@ from .demand import demand_of
 from .device_verdicts import device_verdicts, fit_when_empty
 from .ending import ending_options, ending_words
 from .forecast import estimate, would_start
+from .generation_gate import time_left_ms
 from .placement import never_fits, stale_sample
 from .queue import CLASS_RANK, lane_of
 from .reservation import newcomer
@@ -142,11 +143,11 @@ def _gate(name: str, blocker: Blocker | None, ok_words: str) -> Gate:
 
 def _generation(turn: Turn, generation: int) -> str:
     current = turn.state.generations[generation]
-    deadline = current.deadline_at_ms
-    words = f"generation {generation} is {'open' if current.phase == 'open' else current.phase}"
-    if deadline is None:
+    left_ms = time_left_ms(current, turn.soft)
+    words = f"generation {generation} is {current.phase}"
+    if left_ms is None:
         return f"{words}, no deadline"
-    left_s = (deadline - turn.stamp.at_ms) // 1000
+    left_s = max(0, round(left_ms)) // 1000
     return f"{words}, deadline in {left_s // 3600}h{left_s % 3600 // 60:02d}m"
 
 

@@ -140,11 +140,15 @@ class BrokerFiles:
         for generation in list(self._broker.state.generations.values()):
             if generation.phase not in ("open", "assessment"):
                 continue
-            directory = self._config.run.run_dir / f"gen_{generation.number}"
+            # Once a turn: no more than a failing lstat where there is no such directory.
+            directory = f"{self._config.run_dir}/gen_{generation.number}"
+            if not os.path.lexists(directory):
+                continue
             for name in SIGNALS:
-                if not os.path.lexists(directory / name):
+                path = f"{directory}/{name}"
+                if not os.path.lexists(path):
                     continue
-                if name == CLOSING_SIGNAL and _is_own(directory / name, generation.number):
+                if name == CLOSING_SIGNAL and _is_own(Path(path), generation.number):
                     # Of the close before it was opened again: the end came before its removal.
                     order = WriteClosingSignal(generation=generation.number, present=False)
                     self.write_closing_signal(order)

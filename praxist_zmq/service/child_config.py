@@ -97,10 +97,8 @@ class ChildConfig(Frozen):
 
     @property
     def opens_generation(self) -> bool:
-        """Broker: whether this start said anything of a generation."""
-        return any(
-            told is not None for told in (self.generation, self.cohort_size, self.deadline_at_ms)
-        )
+        """Broker: whether this start named a generation, or gave it time."""
+        return self.generation is not None or self.deadline_at_ms is not None
 
     @property
     def run(self) -> RunPaths:

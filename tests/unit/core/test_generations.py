@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.commands import ClientRequest, SignalSeen
 from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.invariants import check_history, check_state
@@ -391,3 +393,26 @@ def test_evidence_and_counters_belong_to_their_generation() -> None:
     status = world.ask(GetStatus())
     assert set(status.resource_supply["maturity"]) == {"0", "1"}
     assert status.generation["number"] == 1
+
+
+def test_a_snapshot_of_the_old_form_still_loads() -> None:
+    world = World(limit=1)
+    for tag in ("a", "b"):
+        submit(world, tag, "mature")
+    world.settle()
+    world.take_snapshot()
+    assert world.snapshot is not None
+    old = json.loads(world.snapshot)
+    del old["generations"]
+    old |= {"cohort_size": 8, "deadline_at_ms": 1_800_000_000_000}
+    state = broker_snapshot.load(json.dumps(old).encode())
+    found = state.generations[0]
+    assert (found.phase, found.cohort_size, found.deadline_at_ms) == ("open", 8, 1_800_000_000_000)
+    assert (found.counts["running"], found.counts["queued"], found.attempts) == (1, 1, 1)
+    assert check_state(state) == []
+    world.snapshot = json.dumps(old).encode()
+    world.crash_broker()
+    close(world)
+    world.finish_one()
+    world.settle()
+    assert world.phase(0) == "closed"
