@@ -146,10 +146,15 @@ def _passing(turn: Turn, lane: Lane, gates: ProfileGates) -> Chosen | None:
     if gates.pressure or not gates.placement.may_be_passed:
         return None
     profile = state.policy.profiles.get(lane[1])
-    for name in soft.queue.first(lane, BACKFILL_DEPTH)[1:]:
-        job = state.jobs[name]
-        if job.eta_ms is None or _capped(turn, job.peer):
+    head, *behind = (state.jobs[name] for name in soft.queue.first(lane, BACKFILL_DEPTH))
+    shortest_ms = head.eta_ms
+    for job in behind:
+        # Of one profile, only who takes less time than all before it can pass where they could not.
+        if job.eta_ms is None or (shortest_ms is not None and job.eta_ms >= shortest_ms):
             continue
+        if _capped(turn, job.peer):
+            continue
+        shortest_ms = job.eta_ms
         found = profile_gates(profile, job, state, soft)
         if found.envelope is not None:
             return job, found.envelope, found.facts
