@@ -41,6 +41,7 @@ from .commands import (
 from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
 from .last_look import expect_look, take_look
+from .placement import stale_due_ms
 from .plan import denial_due_ms, plan, sample_due_ms, set_aside_without_credentials
 from .pressure import note_sample
 from .soft import SoftState
@@ -223,6 +224,7 @@ class Broker:
             registry_side.load_due_ms(self.state, soft),
             denial_due_ms(soft),
             sample_due_ms(soft),
+            stale_due_ms(soft),
             attempts.stuck_due_ms(soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
