@@ -18,7 +18,7 @@ from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
 from .concurrency import occupied
 from .placement import Placement, choose
-from .pressure import Domain, domains_of, pressure_blockers, pressure_words
+from .pressure import Domain, believed_sample, domains_of, pressure_blockers, pressure_words
 from .queue import lane_of
 from .reservation import newcomer
 from .soft import Denial, SoftState
@@ -236,7 +236,7 @@ def profile_gates(
     """The gates that a profile brings with it. `job`: who asks, for its declared run time."""
     if profile is None:
         return UNDECLARED
-    domains = tuple(domains_of(profile, state.policy, soft.sample))
+    domains = tuple(domains_of(profile, state.policy, believed_sample(soft)))
     asker = ANYONE if job is None or not soft.fleet.places else newcomer(job, state, soft)
     return ProfileGates(
         domains, pressure_blockers(domains, soft), choose(profile, state, soft, asker)

@@ -46,6 +46,7 @@ from .commands import (
 from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
 from .last_look import expect_look, take_look
+from .placement import stale_due_ms
 from .plan import denial_due_ms, plan, sample_due_ms, set_aside_without_credentials
 from .pressure import note_sample
 from .soft import SoftState
@@ -246,6 +247,7 @@ class Broker:
             denial_due_ms(soft),
             sample_due_ms(soft),
             generations.deadline_due_ms(self.state, soft),
+            stale_due_ms(soft),
             attempts.stuck_due_ms(soft),
             nested.due_ms(soft),
             soft.register_again_at_ms,

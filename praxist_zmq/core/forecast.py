@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..protocol.views import StartEstimate, WouldStart
 from .demand import demand_of
 from .devices import external_words
-from .pressure import pressed_words
+from .pressure import believed_sample, pressed_words
 from .reservation import DEPARTURE_SHARE, expected_end_ms
 from .shortage import device_name, gib
 from .soft import SoftState
@@ -162,7 +162,7 @@ def _sequence(
 ) -> list[WouldStart]:
     """The ends that are needed one after another, those of jobs that start meanwhile included.
     `pressed`: after the end of the pressure that holds the job too."""
-    words = pressed_words(state.policy, soft.sample) if pressed else ""
+    words = pressed_words(state.policy, believed_sample(soft)) if pressed else ""
     if pressed and not words:
         return []
     chain = _replay(job, _copy(state, soft, pressed), None, budget)
@@ -332,7 +332,7 @@ def _fall(look: Look) -> str | None:
 def _pressure_ends(
     job: Job, state: BrokerState, soft: SoftState, budget: _Budget
 ) -> list[WouldStart]:
-    words = pressed_words(state.policy, soft.sample)
+    words = pressed_words(state.policy, believed_sample(soft))
     if not words:
         return []
     what_if = WhatIf(state, soft, looked=True)

@@ -67,6 +67,13 @@ def stale_sample(soft: SoftState) -> str | None:
     return f"the last sample is {age_ms // 1000} s old"
 
 
+def stale_due_ms(soft: SoftState) -> int | None:
+    """When the newest sample will be too old, if no other comes; None when nothing waits."""
+    if soft.sample is None or not soft.queue or stale_sample(soft) is not None:
+        return None
+    return soft.sample.sampled_at_mono_ms + SAMPLE_AGE_MAX_MS + 1
+
+
 def choose(
     profile: Profile, state: BrokerState, soft: SoftState, newcomer: Newcomer = ANYONE
 ) -> Placement:

@@ -3,7 +3,7 @@
 A declared domain at or over its high mark refuses. Below it, only so many attempts may begin on
 one sample as the cores have headroom for: what began since is not in the sample yet, and a burst
 must not fill every slot on one reading. A domain that the host does not tell cannot refuse; it is
-never taken for zero either: with no reading at all, one attempt begins at a time.
+never taken for zero either: with no reading at all, or an old one, one attempt begins at a time.
 Source: seed 000 "Task Contract" (pressure domains), seed 001; design 5.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ..protocol.policy import Profile, SchedulerPolicy
 from ..protocol.reports import HostSampled
 from ..protocol.views import Blocker, BlockerCode
+from .placement import stale_sample
 from .soft import SoftState
 
 IN_SAMPLE_MS = 500
@@ -45,6 +46,11 @@ def domains_of(
         "io": Domain("io", "pressure_io", io, policy.io_pressure_high_pct),
     }
     return [every[name] for name in profile.pressure_domains if name in every]
+
+
+def believed_sample(soft: SoftState) -> HostSampled | None:
+    """The newest sample, unless it is so old that it says nothing of now."""
+    return None if stale_sample(soft) is not None else soft.sample
 
 
 def begun_since_sample(soft: SoftState) -> int:
@@ -109,7 +115,8 @@ def pressure_blockers(domains: Sequence[Domain], soft: SoftState) -> tuple[Block
     if found or not domains:
         return tuple(found)
     begun = begun_since_sample(soft)
-    allowed = burst_limit(domains, soft.sample.cpus if soft.sample is not None else None)
+    sample = believed_sample(soft)
+    allowed = burst_limit(domains, sample.cpus if sample is not None else None)
     if begun < allowed:
         return ()
     tight = min(

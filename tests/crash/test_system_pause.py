@@ -81,14 +81,14 @@ def test_giving_up_is_told_and_experiments_go_on(run: Run) -> None:
 
         def gone() -> bool:
             found = run.processes()
-            if "sampler" in found:
-                send(found["sampler"], signal.SIGKILL)
+            if "launcher" in found:
+                send(found["launcher"], signal.SIGKILL)
             return "supervisor" not in found
 
         wait_until(gone, "the supervisor to give up")
         wait_until(lambda: not set(run.processes()) & set(SERVICES), "the services to end")
         failure = json.loads((run.paths.scheduler / "last_failure.json").read_text())
-        assert (failure["code"], failure["process"]) == ("restart_limit", "sampler")
+        assert (failure["code"], failure["process"]) == ("restart_limit", "launcher")
         assert run.cli("status").status == 3
         assert len(run.experiments()) == 1
         run.up()

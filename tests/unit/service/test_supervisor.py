@@ -198,12 +198,15 @@ def test_more_than_five_restarts_in_ten_seconds_end_everything_with_the_reason(
     assert not fake.living()
 
 
-def test_peers_that_crash_the_gateway_do_not_end_the_run(fake: FakeRun) -> None:
+@pytest.mark.parametrize("name", ["gateway", "sampler"])
+def test_peers_and_drivers_that_crash_what_they_touch_do_not_end_the_run(
+    fake: FakeRun, name: str
+) -> None:
     process = fake.up()
     fake.ready(process)
     for number in range(6):
-        os.kill(fake.pids("gateway")[-1], signal.SIGKILL)
-        wait_until(lambda n=number: len(fake.pids("gateway")) == n + 2, "started again")
+        os.kill(fake.pids(name)[-1], signal.SIGKILL)
+        wait_until(lambda n=number: len(fake.pids(name)) == n + 2, "started again")
     assert process.poll() is None
     assert len(fake.pids("broker")) == 1
 
