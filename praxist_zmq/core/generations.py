@@ -16,12 +16,13 @@ from ..protocol import requests as req
 from ..protocol.orders import WriteClosingSignal
 from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
 from ..protocol.views import GenerationView, ResultView
-from .generation_gate import time_left_ms
+from . import leases
+from .generation_gate import named, time_left_ms
 from .maturity import advice, maturity
 from .soft import SoftState
 from .state import BrokerState, Generation, Job, Published
 from .timestamps import rfc3339, timestamp
-from .turn import Refused, Turn
+from .turn import Turn
 from .withdraw import reject
 
 QUORUM_MET = "the mature quorum is met"
@@ -38,6 +39,7 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
     deadline = None
     if request.deadline_seconds is not None:
         deadline = turn.stamp.at_ms + round(request.deadline_seconds * 1000)
+    leases.reopened(turn, request.generation)
     turn.record(
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
@@ -133,7 +135,7 @@ def results(turn: Turn, request: req.ListResults) -> ResultsReply:
     found = named(turn.state, request.generation)
     return ResultsReply(
         results=tuple(_result(found.number, one) for one in found.results.values()),
-        maturity=maturity(found, turn.state, turn.soft.mature_leases(found.number)),
+        maturity=maturity(found, turn.state, turn.state.leases.mature_peers(found.number)),
     )
 
 
@@ -202,14 +204,6 @@ def _quorum_met(turn: Turn, found: Generation) -> bool:
     return figures.target > 0 and figures.debt == 0
 
 
-def named(state: BrokerState, number: int | None) -> Generation:
-    """A generation by its number, or the current one. Raises Refused `generation_unknown`."""
-    found = state.generations.get(state.generation if number is None else number)
-    if found is None:
-        raise Refused("generation_unknown", f"generation {number} was never opened")
-    return found
-
-
 def _reject_queue(turn: Turn, found: Generation, code: str, *, only_ordinary: bool) -> list[str]:
     """Reject what waits, durably, before anybody is told."""
     rejected = []
@@ -242,7 +236,7 @@ def _reply(turn: Turn, found: Generation, rejected: list[str] | None = None) -> 
 
 def view(found: Generation, state: BrokerState, soft: SoftState) -> GenerationView:
     """A generation as readers see it."""
-    figures = maturity(found, state, soft.mature_leases(found.number))
+    figures = maturity(found, state, state.leases.mature_peers(found.number))
     return GenerationView(
         generation=found.number,
         state=found.phase,  # type: ignore[arg-type]

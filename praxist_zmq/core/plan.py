@@ -15,6 +15,7 @@ from .admission import ProfileGates, planned_by_peer, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .generation_gate import generation_refusal
+from .lease_grant import lease_of
 from .queue import Lane
 from .reservation import kept_places, reserve, still_holds
 from .soft import Denial, Plan, SoftState
@@ -89,6 +90,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
             attempt=attempt,
             envelope=envelope,
             facts=facts,
+            lease_id=lease_of(job, soft),
         ),
         "reserve",
         attempt,

@@ -213,6 +213,9 @@ class World:
         self.requests = 0
         self.broker_pid = first_pid - 100
         self.sampling = True
+        self.to_supply: deque[Any] = deque()
+        self.told: list[tuple[bytes, Any]] = []
+        """(topic, body) of what was published about leases."""
         self.launcher_address = "launcher"
         self.broker = Broker()
         self.start_broker()
@@ -331,6 +334,10 @@ class World:
                 self.to_broker.append(self.sample())
             elif send.to == "events":
                 self.published.append(send.message)
+            elif send.to == "supply":
+                self.to_supply.append(send.message)
+            elif send.to == "leases":
+                self.told.append((send.address, send.message))
 
     def deliver(self) -> bool:
         """Handle one waiting message; False when none waits."""
