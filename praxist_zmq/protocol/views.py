@@ -302,7 +302,7 @@ class DeviceView(Frozen):
 class ProcessView(Frozen):
     """One process of ours."""
 
-    name: str = Field(description="supervisor, broker, gateway, sampler, launcher, zygote")
+    name: str = Field(description="supervisor, broker, gateway, sampler, launcher, supply, zygote")
     pid: int = Field(description="Process id")
     up_s: float = Field(description="Seconds since it started")
     restarts: int = Field(description="Times it was started again by this supervisor")

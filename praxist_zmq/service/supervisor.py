@@ -38,9 +38,10 @@ END_BOUND_MS = 10_000
 READY_TRIES = 2
 """A process given up so often in a row for not getting ready is not started again."""
 REST_MS = 2_000
-"""Between restarts of what must not end the run: the gateway past its limit, the host's registry
-past its own, and whatever found no room on the disk."""
-FRONT = "gateway"
+"""Between restarts of what must not end the run: the processes below past their limit, the host's
+registry past its own, and whatever found no room on the disk."""
+SPARED = frozenset({"gateway", "supply"})
+"""Peers can end the first as often as they like, and without the second only offers are missing."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._on_child_ready = on_child_ready
         self._intensity = RestartIntensity()
-        self._front_intensity = RestartIntensity()
+        self._spared_intensity = {name: RestartIntensity() for name in SPARED}
         self._registry_intensity = RestartIntensity()
         self._registry_rests_until_ms: int | None = None
         self._poller = Poller()
@@ -290,8 +291,8 @@ class Supervisor:
         name = child.name
         if child.unready_ends >= self._tries():
             error = PraxistError("start_failed", f"{name} did not get ready in time: {reason}")
-        elif name == FRONT and self._phase == "serving":
-            return self._front_may_restart(child, reason)
+        elif name in SPARED and self._phase == "serving":
+            return self._spared_may_restart(child, reason)
         elif self._intensity.allow(self._clock.mono_ms()):
             return True
         else:
@@ -299,11 +300,10 @@ class Supervisor:
         self._give_up(child, how, error)
         return False
 
-    def _front_may_restart(self, child: Child, reason: str) -> bool:
-        """Peers can end the process that they touch as often as they like: that must not end the
-        run. Past the limit it rests between restarts instead."""
+    def _spared_may_restart(self, child: Child, reason: str) -> bool:
+        """Its ends must not end the run. Past the limit it rests between restarts instead."""
         now = self._clock.mono_ms()
-        if self._front_intensity.allow(now):
+        if self._spared_intensity[child.name].allow(now):
             return True
         child.rest_until_ms = now + REST_MS
         _log.error("%s rests for %d s: %s", child.name, REST_MS // 1000, reason)
