@@ -34,6 +34,10 @@ DEVICE_KEYS = (
     "free_utilization_pct", "attribution", "external", "reason",
 )  # fmt: skip
 BLOCKER_KEYS = ("code", "detail", "need", "free", "limit", "unit")
+LEASE_KEYS = (
+    "lease_id", "peer", "generation", "priority", "profiles", "state", "reason", "detail", "job",
+    "issued_at", "expires_at", "left_s", "release_pending", "cooling_s",
+)  # fmt: skip
 EVENT_KEYS = ("sequence", "at", "type", "job", "attempt", "text")
 
 _LISTS = frozenset(
@@ -46,6 +50,7 @@ _LISTS = frozenset(
         "processes",
         "jobs_list",
         "external",
+        "profiles",
     }
 )
 
