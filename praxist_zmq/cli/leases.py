@@ -9,6 +9,7 @@ from . import output
 from .connect import ask, connect
 from .documents import LEASE_KEYS, head, pick
 from .settings import global_options, settings_of
+from .status_words import stats_line
 from .table import Column, print_table
 from .words import safe, span
 
@@ -86,16 +87,3 @@ def _note(lease: Json) -> str:
 
 def _waiting(idle: list[str]) -> list[str]:
     return [f"idle: {' '.join(safe(peer) for peer in idle)}"] if idle else []
-
-
-def stats_line(stats: Json) -> str:
-    """`granted 9  consumed 6  declined 2  expired 0  revoked 0  out 1   conversion 0.67`."""
-    words = "  ".join(
-        f"{name} {stats[name]}"
-        for name in ("granted", "consumed", "declined", "expired", "revoked")
-    )
-    rate = stats["conversion_rate"]
-    told = "" if rate is None else f"   conversion {rate:.2f}"
-    for name in ("stale_submission", "reuse_ignored"):
-        told += f"   {name} {stats[name]}" if stats[name] else ""
-    return f"{words}  out {stats['outstanding']}{told}"
