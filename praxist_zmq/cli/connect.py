@@ -31,6 +31,12 @@ class Caller(Protocol):
         """Events after a ledger sequence; with `follow` without end."""
         ...
 
+    def lease_wait(
+        self, peer: str, timeout_s: float | None = None, generation: int | None = None
+    ) -> Any:
+        """A peer's lease once it has one."""
+        ...
+
     def __enter__(self) -> Any: ...
 
     def __exit__(

@@ -40,6 +40,10 @@ GENERATION_KEYS = (
     "publish_completed", "jobs", "attempts", "results", "maturity", "advice",
 )  # fmt: skip
 RESULT_KEYS = ("generation", "tag", "peer", "mature", "source", "published_at")
+LEASE_KEYS = (
+    "lease_id", "peer", "generation", "priority", "profiles", "state", "reason", "detail", "job",
+    "issued_at", "expires_at", "left_s", "release_pending", "cooling_s",
+)  # fmt: skip
 EVENT_KEYS = ("sequence", "at", "type", "job", "attempt", "text")
 
 _LISTS = frozenset(
@@ -52,6 +56,7 @@ _LISTS = frozenset(
         "processes",
         "jobs_list",
         "external",
+        "profiles",
     }
 )
 

@@ -53,12 +53,6 @@ def _ask(client: Caller, subject: str, timeout_s: float) -> Json:
     except PraxistError as error:
         if error.code != "unknown_job":
             raise
-        if subject.startswith("lease:"):
-            raise PraxistError(
-                "unknown_job",
-                f"no lease {subject[6:][:80]!r} in this run",
-                ["`explain` also takes a job, or profile:NAME"],
-            ) from error
         error.help = [*nearest_subject(client, subject, timeout_s), *error.help]
         raise
 

@@ -23,7 +23,13 @@ from .generation import deadline_words, mature_words
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import read_small
-from .status_words import activity_words, device_words, limit_words, marks_words
+from .status_words import (
+    activity_words,
+    device_words,
+    limit_words,
+    marks_words,
+    supply_words,
+)
 from .waiting import now_s
 from .words import count, parse_stamp, safe, span
 
@@ -154,6 +160,7 @@ def page(status: Json, more: More, settings: Settings) -> list[str]:
         "GPUs": _gpus(status, more.devices),
         "Activity": activity_words(status, more.devices),
         "Waiting": _waiting(status, more.waiting),
+        "Leases": supply_words(status),
         "As of": _as_of(status),
     }
     for name, text in facts.items():

@@ -73,3 +73,25 @@ def activity_words(status: Json, devices: list[Json] | None) -> str | None:
     known = {device.get("attribution") for device in devices or []}
     worst = next((word for word in ("unavailable", "partial", "complete") if word in known), None)
     return told + (f"   attribution {worst}" if worst else "")
+
+
+def stats_line(stats: Json) -> str:
+    """`granted 9  consumed 6  declined 2  expired 0  revoked 0  out 1   conversion 0.67`."""
+    words = "  ".join(
+        f"{name} {stats[name]}"
+        for name in ("granted", "consumed", "declined", "expired", "revoked")
+    )
+    rate = stats["conversion_rate"]
+    told = "" if rate is None else f"   conversion {rate:.2f}"
+    for name in ("stale_submission", "reuse_ignored"):
+        told += f"   {name} {stats[name]}" if stats[name] else ""
+    return f"{words}  out {stats['outstanding']}{told}"
+
+
+def supply_words(status: Json) -> str | None:
+    """Who waits for room, and what became of offers; nothing where there never was any."""
+    supply = status.get("resource_supply") or {}
+    stats, idle = supply.get("stats") or {}, supply.get("idle_waiters") or 0
+    if not idle and not stats.get("granted"):
+        return None
+    return f"{count(idle, 'idle peer')}   {stats_line(stats)}"

@@ -28,6 +28,8 @@ STARTS_AT_ONCE_S = 0.3
 PEER_VARIABLES = ("PRAXIST_PEER_ID", "PEER_ID")
 COMMAND_COLUMNS = 400
 AFTER = "the experiment's command goes after `--`"
+LEASE_VARIABLE = "PRAXIST_RESOURCE_SUPPLY_LEASE_ID"
+LEASE_CHARACTERS_MAX = 128
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}")
 
@@ -138,7 +140,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--eta", type=DURATION, metavar="DUR", help="Expected run time."),
     click.option("--cwd", metavar="DIR", help="Working directory of the command [this one]."),
     click.option(
-        "--lease", metavar="ID", help="Supply lease that this answers; kept with the job."
+        "--lease",
+        envvar=LEASE_VARIABLE,
+        metavar="ID",
+        help=f"Supply lease that this answers; else {LEASE_VARIABLE}. A stale one harms nothing.",
     ),
     click.option("--retry-terminal", is_flag=True, help="Try again what already ended badly."),
     click.option("--dry-run", is_flag=True, help="Only say what would happen."),
@@ -168,10 +173,17 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
         profile=options.profile,
         work_class=options.work_class,
         eta_seconds=options.eta,
-        lease_id=options.lease,
+        lease_id=_locator(options.lease),
         retry_terminal=options.retry_terminal,
         dry_run=options.dry_run,
     )
+
+
+def _locator(text: str | None) -> str | None:
+    """A lease's name as the broker takes it. What can be none is left out: it harms nothing."""
+    if not text or len(text) > LEASE_CHARACTERS_MAX or _CONTROL.search(text):
+        return None
+    return text
 
 
 def check_options(options: SubmissionOptions) -> None:

@@ -8,6 +8,7 @@ Standard library and pyzmq only, so that a command starts fast.
 """
 
 from .client import Client
+from .lease import LeaseInfo
 from .views import BlockerInfo, CancelInfo, Event, JobInfo, RefusedError, SubmitResult
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Client",
     "Event",
     "JobInfo",
+    "LeaseInfo",
     "RefusedError",
     "SubmitResult",
 ]

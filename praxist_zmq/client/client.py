@@ -23,6 +23,7 @@ from ..protocol.envelope import Json
 from ..transport.request import PING_MS, PONG_MS, Requester
 from .endpoint import Endpoint, find_endpoint
 from .follow import follow_events
+from .lease import LeaseInfo, LeaseWait
 from .submission import (
     EnvironmentEncoder,
     Text,
@@ -243,6 +244,51 @@ class Client:
         assert self._endpoint is not None
         return self._endpoint.events
 
+    # -- leases --------------------------------------------------------------------------------
+
+    def lease_idle(self, peer: str, generation: int | None = None) -> LeaseInfo | None:
+        """Register a peer that has finished its session; the lease that it has already, if any.
+
+        Kept until it is withdrawn or the scheduler starts again. `generation` None: that of the
+        peer's name, else the current one.
+        """
+        return _lease_of(self._ask(_register(peer, generation)))
+
+    def lease_wait(
+        self, peer: str, timeout_s: float | None = None, generation: int | None = None
+    ) -> LeaseInfo:
+        """Register, and return the peer's lease within milliseconds of its grant.
+
+        Costs nothing while idle. Raises `wait_timeout` after `timeout_s` seconds; the peer stays
+        registered. Raises `generation_closing` or `admission_closed` when none can come any more.
+        """
+        request = _register(peer, generation)
+
+        def register(left_s: float | None) -> Json:
+            bound_s = self._reconnect_s if left_s is None else min(left_s, self._reconnect_s)
+            return self._ask(request, bound_s, patient=self._answered)
+
+        waiting = LeaseWait(peer, register, self._events_path, SystemClock().mono_ms)
+        try:
+            return waiting.wait(timeout_s)
+        finally:
+            waiting.close()
+
+    def lease_withdraw(self, peer: str) -> None:
+        """Take no lease any more; one that the peer has is revoked."""
+        self._ask({"kind": "unregister_idle", "peer": peer})
+
+    def lease_show(self, peer: str) -> LeaseInfo | None:
+        """The peer's live lease."""
+        return _lease_of(self._ask({"kind": "get_lease", "peer": peer}))
+
+    def lease_decline(
+        self, peer: str, lease_id: str | None = None, reason: str = "nothing planned"
+    ) -> LeaseInfo:
+        """Nothing that is planned fits: the lease as it ended. The peer cools down for a while."""
+        request = {"kind": "decline_lease", "peer": peer, "lease_id": lease_id, "reason": reason}
+        return LeaseInfo.of(self._ask(request)["lease"])
+
     # -- asking --------------------------------------------------------------------------------
 
     def ping(self, timeout_s: float | None = None) -> Json:
@@ -406,6 +452,14 @@ class Client:
     def hold(self, held: bool = True) -> None:
         """Start nothing more (or again, with False); queued jobs stay queued."""
         self._ask({"kind": "hold_admission", "held": held})
+
+
+def _register(peer: str, generation: int | None) -> Json:
+    return {"kind": "register_idle", "peer": peer, "generation": generation}
+
+
+def _lease_of(reply: Json) -> LeaseInfo | None:
+    return None if reply["lease"] is None else LeaseInfo.of(reply["lease"])
 
 
 def _body(request_id: str, request: Mapping[str, Any]) -> bytes:

@@ -24,6 +24,8 @@ from . import (
     devices,
     explain,
     generations,
+    lease_grant,
+    leases,
     narrate,
     nested,
     progress,
@@ -42,6 +44,7 @@ from .commands import (
     RegistryLost,
     RegistrySaid,
     SignalSeen,
+    SupplySaid,
 )
 from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
@@ -175,6 +178,7 @@ class Broker:
             # While nothing was decided here, others may have taken the room.
             if attempt.phase in ("allocated", "bound"):
                 expect_look(self.soft, attempt.attempt, attempt.device_uuids, stamp.mono_ms)
+        leases.recover(turn)
         self.soft.touched.clear()
         return turn.decision
 
@@ -203,7 +207,9 @@ class Broker:
         elif isinstance(command, ProcessesSeen):
             self.soft.processes = command
         elif isinstance(command, AudienceChanged):
-            self._audience(command)
+            self._audience(turn, command)
+        elif isinstance(command, SupplySaid):
+            lease_grant.said(turn, command)
         elif isinstance(command, SignalSeen):
             generations.signal_seen(turn, command.generation, command.name)
         elif isinstance(command, StoreRead):
@@ -226,16 +232,21 @@ class Broker:
         registry_side.register_again(turn)
         generations.advance(turn)
         registry_side.let_go(turn)
+        lease_grant.compare_with_host(turn)
+        leases.upkeep(turn)
         concurrency.adjust(turn)
         plan(turn)
+        lease_grant.send_facts(turn)
         watching.answer_watchers(turn)
         registry_side.report_load(turn)
+        lease_grant.tell_alive(turn)
         self._publish(turn)
         return turn.decision
 
     def end(self, stamp: Stamp) -> Decision:
         """The last of all turns, in an orderly end."""
         turn = self._turn(stamp)
+        leases.leave(turn)
         registry_side.leave(turn)
         return turn.decision
 
@@ -248,6 +259,8 @@ class Broker:
             sample_due_ms(soft),
             generations.deadline_due_ms(self.state, soft),
             stale_due_ms(soft),
+            leases.due_ms(self.state, soft),
+            lease_grant.alive_due_ms(soft),
             attempts.stuck_due_ms(soft),
             nested.due_ms(soft),
             soft.register_again_at_ms,
@@ -332,6 +345,16 @@ class Broker:
                 return generations.results(turn, request)
             case req.ValidateAttempt():
                 return nested.validate(turn, command, request)
+            case req.RegisterIdle():
+                return leases.register(turn, request)
+            case req.UnregisterIdle():
+                return leases.unregister(turn, request)
+            case req.GetLease():
+                return leases.get(turn, request)
+            case req.DeclineLease():
+                return leases.decline(turn, request)
+            case req.ListLeases():
+                return leases.listed(turn, request)
             case req.Ping():
                 return Pong(run_id=self.state.run_id, epoch=self.state.epoch)
         raise TypeError(f"no rule for {type(request).__name__}")
@@ -369,11 +392,14 @@ class Broker:
         take_look(self.soft)
         activity.observe_bindings(turn)
 
-    def _audience(self, command: AudienceChanged) -> None:
+    def _audience(self, turn: Turn, command: AudienceChanged) -> None:
         """The first listener hears at once where the history stands, and so sees what it missed."""
         soft = self.soft
+        lease_grant.audience(turn, command.leases)
+        if command.present == soft.audience:
+            return
         soft.unpublished.clear()
-        if command.present and not soft.audience:
+        if command.present:
             soft.published_at_ms = 0
         soft.audience = command.present
 

@@ -15,6 +15,7 @@ from ..protocol.base import Frozen
 from ..protocol.policy import SchedulerPolicy
 from .estimate import Calibration
 from .evolve import note_mature
+from .lease_state import Leases
 from .state import Attempt, BrokerState, Generation, Job, RecordedEnvironment, RequestRecord
 
 SNAPSHOT_VERSION = 1
@@ -44,6 +45,7 @@ class BrokerSnapshot(Frozen):
     profile_run_times: dict[str, tuple[float, ...]] = Field(
         default_factory=dict, description="Calibration of each profile"
     )
+    leases: Leases = Field(default_factory=Leases, description="Live and ended ones, and counts")
     last_job_number: int = Field(description="Highest job number given")
     jobs: tuple[Job, ...] = Field(description="Jobs in order")
     identities: dict[str, str] = Field(description="Identity to job")
@@ -79,6 +81,7 @@ def dump(state: BrokerState) -> bytes:
         profile_run_times={
             name: tuple(ratios) for name, ratios in state.calibration.profiles.items()
         },
+        leases=state.leases,
         last_job_number=state.last_job_number,
         jobs=tuple(state.jobs.values()),
         identities=state.identities,
@@ -107,6 +110,7 @@ def load(data: bytes) -> BrokerState:
         limit_reason=snapshot.limit_reason,
         limit_changed_at_ms=snapshot.limit_changed_at_ms,
         limit_before=snapshot.limit_before,
+        leases=snapshot.leases,
         last_job_number=snapshot.last_job_number,
         identities=dict(snapshot.identities),
     )

@@ -53,9 +53,18 @@ class RegistrySaid:
 
 @dataclass(frozen=True, slots=True)
 class AudienceChanged:
-    """Whether anybody listens to what is published."""
+    """Whether anybody listens to what is published: to events, and to leases."""
 
     present: bool
+    leases: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SupplySaid:
+    """The supply process is there; `plan` is what it would offer, or None at its start."""
+
+    address: Any
+    plan: Any = None
 
 
 @dataclass(frozen=True, slots=True)

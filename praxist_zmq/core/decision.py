@@ -26,7 +26,8 @@ class Stamp(NamedTuple):
 class Send(NamedTuple):
     """One message to send once the events of its turn are on disk.
 
-    `to` names a link of the shell (`client`, `launcher`, `registry`, `events`, `sampler`);
+    `to` names a link of the shell (`client`, `launcher`, `registry`, `events`, `leases`, `supply`,
+    `sampler`);
     `address` is whatever that link gave with the message being answered, opaque to the machine.
     """
 

@@ -12,6 +12,7 @@ from ..protocol import events as ev
 from ..protocol import limits
 from ..protocol.ids import job_number
 from ..protocol.policy import SchedulerPolicy
+from . import lease_evolve
 from .state import (
     Attempt,
     BrokerState,
@@ -74,6 +75,7 @@ def _generation_opened(event: ev.GenerationOpened, state: BrokerState, sequence:
     found.publish_completed = event.publish_completed
     found.attempts = 0
     state.generation = event.generation
+    lease_evolve.forget_declines(state.leases, generation=event.generation)
     if event.rerun:
         for job in state.jobs.values():
             refused = job.generation == event.generation and job.reject_code in FREED_BY_RERUN
@@ -158,6 +160,7 @@ def _job_queued(event: ev.JobQueued, state: BrokerState, sequence: int) -> None:
     state.last_job_number = max(state.last_job_number, job.number)
     state.counts["queued"] += 1
     note_mature(job, state)
+    lease_evolve.forget_declines(state.leases, peer=job.peer)
     _remember_request(event, state)
 
 
@@ -180,6 +183,7 @@ def _job_retried(event: ev.JobRetried, state: BrokerState, sequence: int) -> Non
     _clear_outcome(job)
     state.identities[job.identity] = job.job
     note_mature(job, state)
+    lease_evolve.forget_declines(state.leases, peer=job.peer)
     _remember_request(event, state)
 
 
@@ -422,6 +426,9 @@ _APPLY: dict[type, Callable[[Any, BrokerState, int], None]] = {
     ev.GenerationFrozen: _generation_frozen,
     ev.GenerationClosed: _generation_closed,
     ev.ResultPublished: _result_published,
+    ev.LeaseGranted: lambda event, state, _: lease_evolve.granted(event, state.leases),
+    ev.LeaseEnded: lambda event, state, _: lease_evolve.ended(event, state.leases),
+    ev.LeaseCounted: lambda event, state, _: lease_evolve.counted(event, state.leases),
     ev.LimitChanged: _limit_changed,
     ev.BindingObserved: _binding_observed,
     ev.AdmissionClosed: _admission_closed,

@@ -27,6 +27,7 @@ from .device_verdicts import device_verdicts, fit_when_empty
 from .ending import ending_options, ending_words
 from .forecast import estimate, would_start
 from .generation_gate import time_left_ms
+from .lease_explain import explain_lease
 from .placement import never_fits, stale_sample
 from .queue import CLASS_RANK, lane_of
 from .reservation import newcomer
@@ -55,6 +56,8 @@ def explain(turn: Turn, request: req.ExplainJob) -> Explanation:
     """Why a job waits or how it ended, or whether a profile can ever run here."""
     if request.subject.startswith("profile:"):
         return _explain_profile(turn, request.subject[len("profile:") :])
+    if request.subject.startswith("lease:"):
+        return explain_lease(turn, request.subject[len("lease:") :])
     job = select(turn.state, request.subject)
     view = Viewer(turn.state, turn.soft).job(job)
     if job.state == "queued":

@@ -7,9 +7,37 @@ assessment only mature work may start, and only if it is likely enough to end in
 
 from __future__ import annotations
 
+import re
+
 from .soft import SoftState
 from .state import BrokerState, Generation
 from .turn import Refused
+
+PEER_GENERATION = re.compile(r"gen(0|[1-9][0-9]{0,5})_")
+
+
+def named(state: BrokerState, number: int | None) -> Generation:
+    """A generation by its number, or the current one. Raises Refused `generation_unknown`."""
+    found = state.generations.get(state.generation if number is None else number)
+    if found is None:
+        raise Refused("generation_unknown", f"generation {number} was never opened")
+    return found
+
+
+def generation_of(state: BrokerState, number: int | None, peer: str) -> int:
+    """The generation that is named; else the one in the peer's name, `gen3_peer1`, when that was
+    opened; else the current one. Raises Refused `generation_unknown`."""
+    if number is not None:
+        return named(state, number).number
+    found = PEER_GENERATION.match(peer)
+    by_name = int(found[1]) if found is not None else state.generation
+    return by_name if by_name in state.generations else state.generation
+
+
+def takes_work(found: Generation, soft: SoftState) -> bool:
+    """Whether it takes any: it is open or in assessment, and its deadline is not past."""
+    left_ms = time_left_ms(found, soft)
+    return found.phase in ("open", "assessment") and (left_ms is None or left_ms > 0)
 
 
 def time_left_ms(found: Generation, soft: SoftState) -> float | None:

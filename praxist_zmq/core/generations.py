@@ -10,7 +10,6 @@ Evidence"; the reference of the original system, 3 "Time", 7, 8.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..protocol import events as ev
 from ..protocol import requests as req
@@ -18,7 +17,8 @@ from ..protocol.orders import AbandonAttempt, WriteClosingSignal
 from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
 from ..protocol.reports import StoreRead
 from ..protocol.views import GenerationView, ResultView
-from .generation_gate import time_left_ms
+from . import leases
+from .generation_gate import named, time_left_ms
 from .identity import identity_of
 from .maturity import advice, maturity, quota_met
 from .soft import SoftState
@@ -44,6 +44,7 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
     deadline = None
     if request.deadline_seconds is not None:
         deadline = turn.stamp.at_ms + round(request.deadline_seconds * 1000)
+    leases.reopened(turn, request.generation)
     turn.record(
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
@@ -204,7 +205,7 @@ def results(turn: Turn, request: req.ListResults) -> ResultsReply:
     found = named(turn.state, request.generation)
     return ResultsReply(
         results=tuple(_result(found.number, one) for one in found.results.values()),
-        maturity=maturity(found, turn.state, turn.soft.mature_leases(found.number)),
+        maturity=maturity(found, turn.state, turn.state.leases.mature_peers(found.number)),
     )
 
 
@@ -287,14 +288,6 @@ def _at_barrier(turn: Turn, found: Generation) -> list[Attempt]:
     ]
 
 
-def named(state: BrokerState, number: int | None) -> Generation:
-    """A generation by its number, or the current one. Raises Refused `generation_unknown`."""
-    found = state.generations.get(state.generation if number is None else number)
-    if found is None:
-        raise Refused("generation_unknown", f"generation {number} was never opened")
-    return found
-
-
 def _reject_queue(turn: Turn, found: Generation, code: str, *, only_ordinary: bool) -> list[str]:
     """Reject what waits, durably, before anybody is told."""
     rejected = []
@@ -330,7 +323,7 @@ def _reply(turn: Turn, found: Generation, rejected: list[str] | None = None) -> 
 
 def view(found: Generation, state: BrokerState, soft: SoftState) -> GenerationView:
     """A generation as readers see it."""
-    figures = maturity(found, state, soft.mature_leases(found.number))
+    figures = maturity(found, state, state.leases.mature_peers(found.number))
     return GenerationView(
         generation=found.number,
         state=found.phase,  # type: ignore[arg-type]
@@ -346,15 +339,6 @@ def view(found: Generation, state: BrokerState, soft: SoftState) -> GenerationVi
         maturity=figures,
         advice=advice(found, figures.target),
     )
-
-
-def supply_maturity(state: BrokerState, soft: SoftState) -> dict[str, dict[str, Any]]:
-    """The evidence controller's figures by generation, of those that have not ended."""
-    return {
-        str(found.number): maturity(found, state, soft.mature_leases(found.number)).model_dump()
-        for found in state.generations.values()
-        if found.phase != "closed"
-    }
 
 
 def _result(number: int, one: Published) -> ResultView:

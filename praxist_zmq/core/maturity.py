@@ -30,8 +30,8 @@ def maturity(generation: Generation, state: BrokerState, leases: tuple[str, ...]
     target = _target(generation, policy.mature_supply_fraction, cohort)
     if policy.mature_supply_redundancy == 0:
         target = 0
-    grown = {one.tag: one.peer for one in generation.results.values() if one.mature}
-    done = {peer for peer in grown.values() if peer is not None} if by_peer else set(grown)
+    grown = {one.tag for one in generation.results.values() if one.mature}
+    done = grown_peers(generation) if by_peer else grown
     debt = max(0, target - len(done))
     wanted = min(cohort, math.ceil(policy.mature_supply_redundancy * debt - ROUNDING))
     jobs = on_their_way(generation.number, state)
@@ -68,6 +68,11 @@ def _target(generation: Generation, fraction: float, cohort: int) -> int:
         return 0
     soft = max(1, math.ceil(cohort * fraction - ROUNDING))
     return max(soft, generation.mature_quorum or 0)
+
+
+def grown_peers(generation: Generation) -> set[str]:
+    """Peers with a mature result. Under a hard quorum they are not asked for another."""
+    return {one.peer for one in generation.results.values() if one.mature and one.peer is not None}
 
 
 def on_their_way(number: int, state: BrokerState) -> dict[str, str]:

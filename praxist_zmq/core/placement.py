@@ -108,7 +108,7 @@ def choose(
         fitting,
         key=lambda uuid: (several and looks[uuid].room.alone, fitting[uuid]),
     )
-    return _placed(demand, [looks[uuid] for uuid in chosen])
+    return placed(demand, [looks[uuid] for uuid in chosen])
 
 
 def _alike(demand: Demand, looks: Mapping[str, Look], fitting: Iterable[str]) -> Mapping[str, Look]:
@@ -134,8 +134,8 @@ def survey_of(profile: Profile, state: BrokerState, soft: SoftState) -> Survey:
     return survey
 
 
-def _placed(demand: Demand, looks: Iterable[Look]) -> Placement:
-    """The envelope on these devices."""
+def placed(demand: Demand, looks: Iterable[Look]) -> Placement:
+    """The envelope of a demand on these devices, with what was seen of them."""
     looks = tuple(looks)
     return Placement(
         Envelope(

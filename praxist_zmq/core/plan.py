@@ -16,6 +16,7 @@ from .credentials import missing_credentials
 from .demand import demand_of
 from .generation_gate import generation_refusal
 from .last_look import expect_look, look_wanted
+from .lease_grant import lease_of
 from .queue import Lane
 from .reservation import kept_places, reservation_for, rests_on, still_holds
 from .soft import Denial, Plan, SoftState
@@ -94,6 +95,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
             attempt=attempt,
             envelope=envelope,
             facts=facts,
+            lease_id=lease_of(job, soft),
         ),
         "reserve",
         attempt,

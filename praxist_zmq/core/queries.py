@@ -14,7 +14,8 @@ from . import narrate
 from .activity import phases
 from .admission import COARSE, at_cap, closed_words, planned_by_peer, registry_silence
 from .alarms import alarms, default_never_fits
-from .generations import ALL_FROZEN, supply_maturity
+from .generations import ALL_FROZEN
+from .lease_views import resource_supply
 from .placement import stale_sample
 from .selectors import select
 from .state import BrokerState, Job
@@ -145,12 +146,7 @@ def status(turn: Turn) -> StatusReply:
             "by_resource_phase": phases(state, soft),
         },
         generation=_generation(state),
-        resource_supply={
-            "leases": [],
-            "idle_waiters": 0,
-            "stats": {},
-            "maturity": supply_maturity(state, soft),
-        },
+        resource_supply=resource_supply(state, soft),
         simulated=sample.simulated if sample is not None else False,
         epoch=state.epoch,
         sequence=state.last_sequence,

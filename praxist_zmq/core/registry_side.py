@@ -11,7 +11,7 @@ from ..protocol import claims
 from ..protocol import events as ev
 from ..protocol.claims import Envelope
 from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, SpawnAttempt
-from . import concurrency, credentials
+from . import concurrency, credentials, lease_grant
 from .admission import closed_words
 from .commands import RegistrySaid
 from .concurrency import occupied
@@ -83,6 +83,7 @@ def _forget_requests(turn: Turn) -> None:
     soft.registry_ready = False
     soft.registry_requests.clear()
     soft.raise_asked = False
+    lease_grant.registry_lost(turn)
     for attempt in list(soft.plans):
         drop_plan(turn, attempt, put_back=True)
 
@@ -106,6 +107,10 @@ def said(turn: Turn, command: RegistrySaid) -> None:
         _registered(turn, reply)
     elif what == "raise":
         concurrency.raise_answered(turn, granted=True)
+    elif what == "claim_lease" and isinstance(reply, claims.Granted):
+        lease_grant.hold_granted(turn, attempt)
+    elif what == "release_lease":
+        lease_grant.released(turn, attempt)
     elif what == "reserve":
         _reserved(turn, attempt)
     elif what in ("reserve_again", "bind"):
@@ -148,6 +153,7 @@ def _registered(turn: Turn, reply: claims.Registered) -> None:
     soft.registry_denial = None
     for name in ("registry", _warning("register")):
         soft.warnings.pop(name, None)
+    lease_grant.registered(turn, reply.view)
     rows = {row.attempt: row for row in reply.view.allocations if row.run_key == soft.run_key}
     for attempt in state.attempts.values():
         row = rows.get(attempt.attempt)
@@ -186,6 +192,10 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
         _take_view(turn, reply.view)
     if what == "raise":
         concurrency.raise_answered(turn, granted=False)
+    if what == "claim_lease":
+        lease_grant.hold_denied(turn, attempt, reply.code)
+    if what == "release_lease" and reply.code != "unknown_run":
+        lease_grant.released(turn, attempt)
     if what == "reserve":
         plan_denied(turn, attempt, reply.code, reply.detail)
     if reply.code == "unknown_run":
@@ -233,6 +243,7 @@ def _reserved(turn: Turn, attempt: str) -> None:
         )
     )
     expect_look(turn.soft, attempt, found.envelope.device_uuids, found.planned_ms)
+    lease_grant.job_placed(turn, job)
     if job.work_class != "mature":
         turn.soft.active_non_mature += 1
     spawn(turn, job, turn.state.attempts[attempt])

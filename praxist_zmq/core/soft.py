@@ -19,6 +19,7 @@ from ..protocol.views import Progress
 from .demand import Demand
 from .fleet import Fleet
 from .kept_place import Reservation
+from .lease_memory import LeaseMemory
 from .queue import Queue
 
 EVENTS_KEPT = 4_096
@@ -165,6 +166,7 @@ class SoftState:
     """The sample that last moved the limit, or was offered for it."""
     limit_due_ms: int | None = None
     raise_asked: bool = False
+    leases: LeaseMemory = field(default_factory=LeaseMemory)
     progress: dict[str, Progress] = field(default_factory=dict)
     """By attempt: what it told last. Ended ones are dropped when another one tells."""
     processes: ProcessesSeen | None = None
@@ -189,10 +191,6 @@ class SoftState:
     counters: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
-
-    def mature_leases(self, generation: int) -> tuple[str, ...]:
-        """Peers of a generation with a live lease of mature priority."""
-        return ()
 
     def registry_silence_ms(self) -> int:
         """How long the oldest unanswered request to the registry has waited; 0 when none does."""

@@ -14,6 +14,7 @@ from ..protocol.policy import SchedulerPolicy, WorkClass
 from ..protocol.process import ProcessIdentity
 from ..protocol.text import OsText
 from .estimate import Calibration
+from .lease_state import Leases
 
 JOB_STATES = ("queued", "running", "completed", "failed", "rejected", "drained_unknown")
 
@@ -157,6 +158,7 @@ class BrokerState:
     generations: dict[int, Generation] = field(default_factory=dict)
     mature_open: dict[int, dict[str, Job]] = field(default_factory=dict)
     """Generation -> job -> mature work that is queued or running."""
+    leases: Leases = field(default_factory=Leases)
     closed_reason: str | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     identities: dict[str, str] = field(default_factory=dict)

@@ -7,7 +7,6 @@ Sources: seed 000 "Submission"; design 2 (promise 2) and 5 ("Joining is told").
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from ..errors import PraxistError
@@ -17,12 +16,11 @@ from ..protocol.ids import job_id
 from ..protocol.replies import Refusal, Submitted, Verdict
 from ..protocol.requests import SubmitJob
 from ..protocol.text import OsText
-from . import credentials
+from . import credentials, leases
 from .admission import closed_words
 from .commands import ClientRequest
 from .exec_limits import check_command, check_environment
-from .generation_gate import generation_refusal
-from .generations import named
+from .generation_gate import generation_of, generation_refusal
 from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
 from .soft import ENVIRONMENT_CACHE, PreparedEnvironment, SoftState
@@ -33,7 +31,6 @@ from .views import Viewer
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
 
-PEER_GENERATION = re.compile(r"gen(0|[1-9][0-9]{0,5})_")
 ProfileSource = Literal["named", "default", "stored"]
 
 
@@ -69,7 +66,7 @@ def _submit(
         ("the working directory", submission.cwd),
     ):
         credentials.refuse_in_plain(what, text, prepared.secrets)
-    generation = _generation_of(turn, submission)
+    generation = generation_of(turn.state, submission.generation, submission.peer)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)
     existing = turn.state.identities.get(identity)
@@ -108,19 +105,9 @@ def _submit(
         )
     )
     job = turn.state.jobs[name]
+    leases.answer(turn, job, submission.lease_id)
     turn.soft.queue.put(job)
     return _accepted(turn, job, "queued", True, source, ())
-
-
-def _generation_of(turn: Turn, submission: SubmitJob) -> int:
-    """The generation that is named; else the one in the peer's name, `gen3_peer1`, when that was
-    opened; else the current one. Raises Refused `generation_unknown`."""
-    state = turn.state
-    if submission.generation is not None:
-        return named(state, submission.generation).number
-    found = PEER_GENERATION.match(submission.peer)
-    number = int(found[1]) if found is not None else state.generation
-    return number if number in state.generations else state.generation
 
 
 def _check_generation(turn: Turn, wish: _Wish) -> None:
@@ -305,6 +292,7 @@ def _retry(
             request_index=index,
         )
     )
+    leases.answer(turn, job, wish.submission.lease_id)
     turn.soft.queue.put(job)
     return _accepted(turn, job, "retrying", True, wish.source, ())
 

@@ -319,6 +319,9 @@ class LeaseEnded(_Event):
     outcome: Literal["consumed", "declined", "expired", "revoked"] = Field(description="How")
     reason: str = Field(max_length=200, description="Reason of the reference, e.g. peer_release")
     job: JobId | None = Field(default=None, description="Job that consumed it")
+    detail: str | None = Field(
+        default=None, max_length=500, description="What the peer said when it declined"
+    )
 
 
 class LeaseCounted(_Event):

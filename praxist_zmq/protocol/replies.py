@@ -275,6 +275,13 @@ class LeaseReply(Frozen):
     sequence: int = Field(description="Grows with every fact about leases, within the epoch")
 
 
+class LeaseDeclined(Frozen):
+    """The offer is over; how it ended."""
+
+    kind: Literal["lease_declined"] = "lease_declined"
+    lease: LeaseView = Field(description="The lease; expired where the answer came too late")
+
+
 class LeasesAlive(Frozen):
     """Body of the topic `leases`: the sequence, so that a lost last message is noticed."""
 
@@ -319,6 +326,7 @@ Reply = Annotated[
     | ResultNoted
     | ResultsReply
     | LeaseReply
+    | LeaseDeclined
     | LeasesReply,
     Field(discriminator="kind"),
 ]

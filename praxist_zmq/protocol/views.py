@@ -141,6 +141,10 @@ class LeaseView(Frozen):
     release_pending: bool = Field(
         default=False, description="Ended, and its host claim is still to be given back"
     )
+    detail: str | None = Field(default=None, description="What the peer said when it declined")
+    cooling_s: float | None = Field(
+        default=None, description="So long its peer is offered nothing of this priority"
+    )
 
 
 class SupplyCounts(Frozen):
@@ -155,13 +159,13 @@ class SupplyCounts(Frozen):
     conversion_rate: float | None = Field(
         default=None, description="consumed / granted; null if none was granted"
     )
+    stale_submission: int = Field(default=0, description="Locators that were worth nothing")
+    reuse_ignored: int = Field(default=0, description="Locators that were consumed before")
 
 
 class SupplyStats(SupplyCounts):
-    """The same, with what has no priority, and by priority."""
+    """The same, and by priority; a locator that nobody knows has none."""
 
-    stale_submission: int = Field(default=0, description="Locators that were worth nothing")
-    reuse_ignored: int = Field(default=0, description="Locators that were consumed before")
     by_priority: dict[Priority, SupplyCounts] = Field(description="mature, frontier_followup")
 
 
@@ -298,7 +302,7 @@ class DeviceView(Frozen):
 class ProcessView(Frozen):
     """One process of ours."""
 
-    name: str = Field(description="supervisor, broker, gateway, sampler, launcher, zygote")
+    name: str = Field(description="supervisor, broker, gateway, sampler, launcher, supply, zygote")
     pid: int = Field(description="Process id")
     up_s: float = Field(description="Seconds since it started")
     restarts: int = Field(description="Times it was started again by this supervisor")

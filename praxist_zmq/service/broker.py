@@ -23,6 +23,7 @@ from ..core.commands import (
     RegistryConnected,
     RegistryLost,
     RegistrySaid,
+    SupplySaid,
 )
 from ..core.decision import Send, Stamp, Undecodable
 from ..core.invariants import check_state
@@ -38,6 +39,7 @@ from ..protocol.orders import SampleNow, WriteClosingSignal
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
+from ..protocol.supply import LeasesPlanned
 from ..transport.correlation import peek_request_id
 from ..transport.link import LinkMessage, LinkServer
 from ..transport.poller import Item, Poller
@@ -153,7 +155,12 @@ class BrokerShell:
         elif message.channel == b"audience":
             # Publications go out through the gateway that speaks of listeners.
             self._gateway = message.address
-            yield AudienceChanged(message.parts == [b"1"])
+            events, leases = (*message.parts, b"", b"")[:2]
+            yield AudienceChanged(events == b"1", leases == b"1")
+        elif message.channel == b"supply":
+            for body in message.parts:
+                plans = self._decoded(LeasesPlanned, body) if body else (None,)
+                yield from (SupplySaid(message.address, plan) for plan in plans)
         elif message.channel == b"processes":
             for body in message.parts:
                 yield from self._decoded(ProcessesSeen, body)
@@ -243,15 +250,19 @@ class BrokerShell:
                 self.registry.send(send.request_id or "", body)
             elif send.to == "events":
                 publications += (b"events", codec.encode(send.message))
+            elif send.to == "leases":
+                publications += (send.address, codec.encode(send.message))
+            elif send.to == "supply":
+                self.link.send(send.address, b"supply", [codec.encode(send.message)])
             elif isinstance(send.message, SampleNow):
                 self._sampler.ask()
             elif isinstance(send.message, WriteClosingSignal):
                 self.files.write_closing_signal(send.message)
+        if publications and self._gateway is not None:
+            self.link.send(self._gateway, b"publish", publications, group=2)
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
                 self._lost_launchers.append(address)
-        if publications and self._gateway is not None:
-            self.link.send(self._gateway, b"publish", publications, group=2)
 
     def _refuse(self, command: Any) -> Send | None:
         if not isinstance(command, ClientRequest):

@@ -6,8 +6,8 @@ process only; when it dies the supervisor starts it again, and neither the broke
 an experiment notices. It never decides a request and never reads a body beyond its request id.
 
 Frames in from a peer: `[routing id][PREAMBLE][body]`. To the broker, all that wait in one
-message: channel `requests`, triples (routing id, `uid:pid`, body); and `audience`, whether
-anybody listens to the publications. From the broker: channel
+message: channel `requests`, triples (routing id, `uid:pid`, body); and `audience`, two parts:
+whether anybody listens to events, and to leases. From the broker: channel
 `replies`, pairs (routing id, body); channel `publish`, pairs (topic, body).
 """
 
@@ -29,7 +29,8 @@ from .young_objects import watch_young
 
 MEMORY_MAX = 1024 * 1024 * 1024
 PEERS_REMEMBERED = 8_192
-EVENTS_TOPIC = b"events"
+TOPICS = (b"events", b"leases")
+"""Publications that are made only while anybody listens."""
 STDIN = 0
 
 
@@ -41,7 +42,7 @@ class Gateway:
         self._publisher = publisher
         self._link = link
         self._asked: dict[bytes, None] = {}
-        self._told_audience = False
+        self._told_audience: list[bytes] | None = None
         self.refused_restarting = 0
         self.malformed_batches = 0
 
@@ -61,9 +62,9 @@ class Gateway:
     def _tell_audience(self, *, again: bool) -> None:
         """The broker publishes only while somebody listens."""
         self._publisher.update()
-        present = self._publisher.audience(EVENTS_TOPIC)
+        present = [b"%d" % self._publisher.audience(topic) for topic in TOPICS]
         told = self._told_audience
-        if (again or present != told) and self._link.send(b"audience", [b"%d" % present]):
+        if (again or present != told) and self._link.send(b"audience", present):
             self._told_audience = present
 
     def _tell_to_ask_again(self) -> None:

@@ -43,7 +43,7 @@ from .run_directory import prepare
 from .service_log import configure_log, open_log
 from .supervisor import RunFiles, Supervisor
 
-CHILDREN = ("sampler", "broker", "gateway", "launcher")
+CHILDREN = ("sampler", "broker", "gateway", "launcher", "supply")
 """In the order of their start; each is ready before the next one is started. The sampler comes
 first, because the broker looks at the host before it opens the run."""
 

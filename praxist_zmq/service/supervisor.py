@@ -39,11 +39,11 @@ END_BOUND_MS = 10_000
 READY_TRIES = 2
 """A process given up so often in a row for not getting ready is not started again."""
 REST_MS = 2_000
-"""Between restarts of what must not end the run: the gateway and the sampler past their limits,
-the host's registry past its own, and whatever found no room on the disk."""
-RESTING = ("gateway", "sampler")
-"""Peers can end the first as often as they like, an accelerator's driver the second; the others do
-without them, and so they never end the run."""
+"""Between restarts of what must not end the run: the processes below past their limits, the
+host's registry past its own, and whatever found no room on the disk."""
+RESTING = ("gateway", "sampler", "supply")
+"""Peers can end the first as often as they like, an accelerator's driver the second; without the
+third only offers are missing. The others do without them, and so they never end the run."""
 
 _log = logging.getLogger(__name__)
 

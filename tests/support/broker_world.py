@@ -217,6 +217,9 @@ class World:
         self.closing: set[int] = set()
         """Generations whose CLOSING_SIGNAL is there."""
         self.sampling = True
+        self.to_supply: deque[Any] = deque()
+        self.told: list[tuple[bytes, Any]] = []
+        """(topic, body) of what was published about leases."""
         self.launcher_address = "launcher"
         self.broker = Broker()
         self.start_broker()
@@ -345,6 +348,10 @@ class World:
                     self.closing.discard(send.message.generation)
             elif send.to == "events":
                 self.published.append(send.message)
+            elif send.to == "supply":
+                self.to_supply.append(send.message)
+            elif send.to == "leases":
+                self.told.append((send.address, send.message))
 
     def deliver(self) -> bool:
         """Handle one waiting message; False when none waits."""

@@ -15,7 +15,17 @@ from . import oracle
 from .run import Run
 from .wait import wait_until
 
-TARGETS = ("supervisor", "broker", "gateway", "launcher", "zygote", "sampler", "registry", "all")
+TARGETS = (
+    "supervisor",
+    "broker",
+    "gateway",
+    "launcher",
+    "zygote",
+    "sampler",
+    "supply",
+    "registry",
+    "all",
+)
 SHAPES = (
     (0, ("exit:0",)),
     (3, ("pause:400", "exit:3")),

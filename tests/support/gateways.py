@@ -76,7 +76,7 @@ class FakeBroker:
             for message in server.drain():
                 gateway = message.address
                 if message.channel == b"audience":
-                    self.audience = message.parts == [b"1"]
+                    self.audience = message.parts[:1] == [b"1"]
                     continue
                 self.batches += 1
                 server.send(gateway, b"replies", self._answer_all(message.parts))

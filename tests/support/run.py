@@ -30,7 +30,7 @@ from .wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 EVALUATOR = ROOT / "tests" / "support" / "evaluator.py"
-SERVICES = ("supervisor", "broker", "gateway", "launcher", "sampler")
+SERVICES = ("supervisor", "broker", "gateway", "launcher", "sampler", "supply")
 CONTRACT = """
 compute_budget:
   resource_scheduler:

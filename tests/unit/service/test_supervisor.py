@@ -20,7 +20,7 @@ from praxist_zmq.host.paths import RunPaths, RunSockets
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
-CHILDREN = ("sampler", "broker", "gateway", "launcher")
+CHILDREN = ("sampler", "broker", "gateway", "launcher", "supply")
 
 
 class FakeRun:
