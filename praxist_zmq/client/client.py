@@ -23,6 +23,7 @@ from ..protocol.envelope import Json
 from ..transport.request import PING_MS, PONG_MS, Requester
 from .endpoint import Endpoint, find_endpoint
 from .follow import follow_events
+from .generations import GenerationCalls
 from .lease import LeaseInfo, LeaseWait
 from .submission import (
     EnvironmentEncoder,
@@ -38,7 +39,7 @@ EVENTS_A_PAGE = 500
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-class Client:
+class Client(GenerationCalls):
     """Talks to the scheduler of the run in `run_dir`.
 
     `timeout_s` bounds an ordinary request. `reconnect_s` is how long a wait goes on while no
@@ -329,76 +330,6 @@ class Client:
     def explain(self, subject: str) -> Json:
         """Why a job (or `profile:NAME`) waits: `verdict`, `gates`, `blockers`, `options`."""
         return self._ask({"kind": "explain_job", "subject": subject})
-
-    # -- generations and evidence --------------------------------------------------------------
-
-    def open_generation(
-        self,
-        generation: int,
-        *,
-        cohort_size: int | None = None,
-        deadline_seconds: float | None = None,
-        mature_quorum: int | None = None,
-        peers: Sequence[str] = (),
-        publish_completed: bool = False,
-        rerun: bool = False,
-    ) -> Json:
-        """Take work for a generation; it becomes the current one. Keys as `generation --json`."""
-        return self._generation(
-            "open_generation",
-            generation,
-            cohort_size=cohort_size,
-            deadline_seconds=deadline_seconds,
-            mature_quorum=mature_quorum,
-            peers=list(peers),
-            publish_completed=publish_completed,
-            rerun=rerun,
-        )
-
-    def assess_generation(self, generation: int, *, reason: str = "assessment") -> Json:
-        """Take only mature work from now on."""
-        return self._generation("assess_generation", generation, reason=reason)
-
-    def freeze_generation(
-        self, generation: int | None, *, reason: str = "it was frozen", signal: bool = False
-    ) -> Json:
-        """Start nothing more; with `signal` it is a close. None: all, and the run's admission."""
-        return self._generation("freeze_generation", generation, reason=reason, signal=signal)
-
-    def show_generation(self, generation: int | None = None) -> Json:
-        """One generation; None is the current one."""
-        return self._generation("show_generation", generation)
-
-    def _generation(self, kind: str, generation: int | None, **options: Any) -> Json:
-        reply = self._ask({"kind": kind, "generation": generation, **options})
-        told = {key: reply[key] for key in ("rejected", "draining")}
-        return {**reply["generation"], **told}
-
-    def publish_result(
-        self,
-        tag: str,
-        *,
-        peer: str | None = None,
-        mature: bool = False,
-        generation: int | None = None,
-        source: Literal["peer", "store"] = "peer",
-    ) -> Json:
-        """Tell of evidence; the same again changes nothing. Keys as `results publish --json`."""
-        request = {
-            "kind": "publish_result",
-            "tag": tag,
-            "peer": peer,
-            "mature": mature,
-            "generation": generation,
-            "source": source,
-        }
-        reply = self._ask(request)
-        return {"new": reply["new"], **reply["result"]}
-
-    def results(self, generation: int | None = None) -> list[Json]:
-        """The published evidence of a generation; None is the current one."""
-        found: list[Json] = self._ask({"kind": "list_results", "generation": generation})["results"]
-        return found
 
     # -- ending --------------------------------------------------------------------------------
 

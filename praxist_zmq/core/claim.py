@@ -67,7 +67,7 @@ from .claim_commands import (
     RegistryStarted,
 )
 from .claim_fair import Raises, Wants
-from .claim_leases import EVERYBODY, Leases
+from .claim_leases import EVERYBODY, LeaseHolds
 from .claim_memory import GrantedRequests
 from .claim_state import ClaimState, RowKey, Watch
 from .claim_view import Audience, HostViews
@@ -84,7 +84,7 @@ class ClaimMachine:
         self.state = ClaimState() if snapshot is None else ClaimState.restored(snapshot)
         self._wants = Wants()
         self._raises = Raises()
-        self._leases = Leases(self.state, self._wants, self._news)
+        self._leases = LeaseHolds(self.state, self._wants, self._news)
         self._views = HostViews(self.state, self._wants, self._leases)
         self._recovered: dict[str, frozenset[str]] = {}
         self._audience = Audience(self._views)

@@ -42,7 +42,7 @@ class _Hold:
     until_ms: int
 
 
-class Leases:
+class LeaseHolds:
     """All leases of the host, oldest first. `news` is told whose leases changed."""
 
     def __init__(self, state: ClaimState, wants: Wants, news: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..protocol.claims import HostView
 from .claim_fair import Wants
-from .claim_leases import Leases
+from .claim_leases import LeaseHolds
 from .claim_state import ClaimState
 from .decision import Send
 
@@ -19,7 +19,7 @@ from .decision import Send
 class HostViews:
     """Views of one state, kept until it changes."""
 
-    def __init__(self, state: ClaimState, wants: Wants, leases: Leases) -> None:
+    def __init__(self, state: ClaimState, wants: Wants, leases: LeaseHolds) -> None:
         self._state = state
         self._wants = wants
         self._leases = leases
