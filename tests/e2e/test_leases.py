@@ -53,8 +53,11 @@ def test_what_is_declined_cools_down_and_a_wait_ends_in_time(run: Run) -> None:
     lease = _lease(run, "p1")
     declined = run.cli("lease", "decline", "--peer", "p1", "--reason", "all is planned").ok()
     assert declined.out == f"{lease.lease_id} declined; nothing mature is offered for 1m00s\n"
-    over = run.cli("lease", "wait", "--peer", "p9", "--timeout", "0s")
-    assert over.status in (0, 124)
+    for other in ("p2", "p3"):
+        _lease(run, other)
+    over = run.cli("lease", "wait", "--peer", "p9", "--timeout", "1s")
+    assert over.status == 124, "every slot is offered"
+    assert "lease wait --peer p9" in over.err
     listed = run.cli("leases", "-a", "--json").ok().document["leases"]
     (mine,) = [found for found in listed if found["lease_id"] == lease.lease_id]
     assert (mine["state"], mine["detail"]) == ("declined", "all is planned")
