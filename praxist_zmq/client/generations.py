@@ -1,4 +1,4 @@
-"""The client's calls about generations and their evidence: requests in, the scheduler's JSON out."""
+"""The client's calls about generations and their evidence; answers are the scheduler's JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class GenerationCalls(ABC):
         peer: str | None = None,
         mature: bool = False,
         generation: int | None = None,
-        source: Literal[peer, store] = "peer",
+        source: Literal["peer", "store"] = "peer",
     ) -> Json:
         """Tell of evidence; the same again changes nothing. Keys as `results publish --json`."""
         request = {

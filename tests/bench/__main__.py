@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import footprint, launches, machine, packing, submissions
+from tests.bench import footprint, launches, leases, machine, packing, submissions
 from tests.bench.figures import Figure, as_json, table
 from tests.bench.place import Place, place
 
@@ -20,6 +20,7 @@ MEASUREMENTS: dict[str, Callable[..., list[Figure]]] = {
     "ack": submissions.acknowledged,
     "start": launches.started,
     "jobs": launches.finished,
+    "lease": leases.woken,
     "decision": machine.decided,
     "packing": packing.packed,
     "replay": machine.replayed,

@@ -82,6 +82,8 @@ class LeaseWorld(World):
         self.to_broker.append(RegistrySaid(request_id, self._desk(request)))
 
     def _desk(self, request: ClaimLease | ReleaseLease) -> Granted | Denied:
+        if request.epoch < self.broker.state.epoch:
+            return Denied(code="stale_epoch", detail="a newer broker serves the run")
         if isinstance(request, ReleaseLease):
             self.rows.pop(request.lease_id, None)
         elif self.deny is not None:
@@ -105,7 +107,8 @@ class LeaseWorld(World):
     def push_view(self) -> None:
         """The host tells what it holds."""
         view = self.broker.soft.host_view
-        assert view is not None
+        if view is None:
+            return  # not registered yet: the registration brings one
         fresh = view.model_copy(update={"leases": tuple(self.rows.values())})
         self.turn(RegistrySaid(None, fresh))
         self.settle()
