@@ -200,14 +200,14 @@ def test_explain_knows_profiles_and_leases(call: Call, scheduler: FakeScheduler)
         if request["subject"] == "profile:gpu_work":
             return {"kind": "explanation"}
         if request["subject"] == "lease:l-1":
-            return refusal("unknown_lease", "no lease 'l-1' is known")
+            return refusal("unknown_lease", "'l-1'")
         return refusal("unknown_job", "that is no job")
 
     scheduler.answer = answer  # type: ignore[method-assign]
     assert "did you mean `profile:gpu_work`?" in call("explain", "gpu_work").err
     lease = call("explain", "lease:l-1")
     assert lease.exit_code == 65
-    assert lease.err.startswith("rejected  no lease 'l-1' is known\n")
+    assert lease.err.startswith("rejected  no such lease: 'l-1'\n")
 
 
 # -- when nothing serves the run
