@@ -73,13 +73,11 @@ def _row(lease: Json, *, short: bool) -> list[object]:
 
 
 def _note(lease: Json) -> str:
-    told = []
+    told = [] if lease["cooling_s"] is None else [f"cooling {span(lease['cooling_s'])}"]
     if lease["job"] is not None:
         told.append(f"-> {lease['job']}")
     elif lease["reason"] is not None:
         told.append(str(lease["detail"] or lease["reason"]))
-    if lease["cooling_s"] is not None:
-        told.append(f"cooling {span(lease['cooling_s'])}")
     if lease["release_pending"]:
         told.append("release pending")
     return ", ".join(told)

@@ -13,8 +13,8 @@ def explain_lease(turn: Turn, name: str) -> Explanation:
     lease = leases.live.get(name) or leases.ended.get(name)
     if lease is None:
         used = name in leases.consumed
-        told = f"{name[:80]} was consumed long ago" if used else f"no lease {name[:80]!r} is known"
-        raise Refused("unknown_lease", told)
+        told = ", it was consumed long ago" if used else ""
+        raise Refused("unknown_lease", f"{name[:80]!r}{told}")
     view = lease_view(lease, turn.soft)
     live = lease.state == "out"
     found = turn.state.generations[lease.generation]

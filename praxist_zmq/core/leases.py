@@ -79,9 +79,9 @@ def decline(turn: Turn, request: req.DeclineLease) -> LeaseDeclined:
     if request.lease_id is not None and (lease is None or lease.lease_id != request.lease_id):
         lease = state.leases.ended.get(request.lease_id)
         if lease is None or lease.peer != peer:
-            raise Refused("unknown_lease", f"{peer} has no lease {request.lease_id!r}")
+            raise Refused("unknown_lease", f"{peer} has none called {request.lease_id!r}")
     if lease is None:
-        raise Refused("unknown_lease", f"{peer} has no lease")
+        raise Refused("unknown_lease", f"{peer} has none")
     if lease.state == "out" and not _lapse(turn, peer, "release_after_response_window"):
         end(
             turn, lease, "declined", "session_ended_without_submission", detail=request.reason[:500]

@@ -200,7 +200,7 @@ def test_explain_knows_profiles_and_leases(call: Call, scheduler: FakeScheduler)
         if request["subject"] == "profile:gpu_work":
             return {"kind": "explanation"}
         if request["subject"] == "lease:l-1":
-            return refusal("unknown_lease", "no lease 'l-1' is known")
+            return refusal("unknown_lease", "'l-1'")
         return refusal("unknown_job", "that is no job")
 
     scheduler.answer = answer  # type: ignore[method-assign]

@@ -9,12 +9,14 @@ import pytest
 from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.lease_memory import IDLE_PEERS_MAX
 from praxist_zmq.core.leases import cooldown_ms
+from praxist_zmq.protocol.claims import Envelope, LeaseRow
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.replies import LeaseDeclined, LeaseReply, LeasesReply, Refusal
 from praxist_zmq.protocol.requests import (
     AssessGeneration,
     CancelJobs,
     DeclineLease,
+    ExplainJob,
     FreezeGeneration,
     GetStatus,
     ListLeases,
@@ -575,3 +577,30 @@ def test_facts_come_once_a_sample_and_only_while_peers_wait() -> None:
     assert len(world.to_supply) == 2
     assert world.to_supply[0].free_slots == 3
     assert [peer.peer for peer in world.to_supply[0].idle] == ["a"]
+
+
+def test_a_lease_is_explained() -> None:
+    world = LeaseWorld()
+    lease = world.granted("a")
+    told = world.ask(ExplainJob(subject=f"lease:{lease.lease_id}"))
+    assert told.verdict.startswith("a may answer for 1")
+    assert [gate.state for gate in told.gates] == ["ok"] * 4
+    job = world.send("a", "t1", lease.lease_id, work_class="mature").job.job
+    told = world.ask(ExplainJob(subject=f"lease:{lease.lease_id}"))
+    assert told.verdict == f"consumed: experiment_submitted by {job}"
+    assert told.options == ()
+    assert world.ask(ExplainJob(subject="lease:nothing")).code == "unknown_lease"
+
+
+def test_a_device_that_another_run_offers_is_not_offered() -> None:
+    """What another run's lease holds of a device is not offered here."""
+    world = LeaseWorld(devices=1)
+    world.rows["supply-9-0123456789abcdef"] = LeaseRow(
+        run_key="b" * 64,
+        lease_id="supply-9-0123456789abcdef",
+        envelope=Envelope(
+            device_uuids=("GPU-0",), exclusive=True, memory_mib=None, utilization_pct=None
+        ),
+    )
+    world.push_view()
+    assert world.granted("a").profiles == ("cpu",)
