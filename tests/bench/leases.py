@@ -26,7 +26,7 @@ def woken(place: Place, *, quick: bool) -> list[Figure]:
     is too much by up to 1 ms. The limits are measured in between, so that a busy moment of the
     machine meets all of them.
     """
-    count = 8 if quick else 60
+    count = 8 if quick else 30
     ours: list[float] = []
     wakes: list[float] = []
     syncs: list[float] = []
