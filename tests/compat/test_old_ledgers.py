@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.core.alarms import alarms
 from praxist_zmq.core.broker import Broker
 from praxist_zmq.core.claim_invariants import state_violations
 from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.fleet import of_row
 from praxist_zmq.core.invariants import check_state
-from praxist_zmq.core.alarms import alarms
 from praxist_zmq.ledger.log import Ledger
 from praxist_zmq.ledger.reading import LedgerReader
 from praxist_zmq.protocol.envelope import LEDGER_VERSION
