@@ -24,9 +24,10 @@ from tests.support.wait import wait_until
 
 LEAK_GRACE_S = 15.0
 
-# A shell that runs the tests in the background has SIGINT ignored, and whoever we start would
-# inherit that: an interrupt would then end nothing.
+# A shell that runs the tests in the background has SIGINT ignored, nohup(1) SIGHUP, and whoever we
+# start would inherit that: these signals would then end nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True
