@@ -6,10 +6,12 @@ from ..protocol.ids import job_of
 from ..protocol.replies import DevicesReply
 from ..protocol.reports import DeviceProcess
 from ..protocol.views import DeviceView
+from .demand import ROUNDING
 from .device_load import DeviceLoad
 from .placement import stale_sample
 from .room import free
 from .soft import SoftState
+from .state import BrokerState
 from .turn import Turn
 
 EXTERNAL_SHOWN = 16
@@ -52,6 +54,28 @@ def _view(load: DeviceLoad, soft: SoftState, run_id: str, stale: bool) -> Device
         external=external_words(load.external),
         reason=device.reason,
     )
+
+
+def device_warnings(state: BrokerState, soft: SoftState) -> list[str]:
+    """Devices that were lost, and devices whose real use has passed what they may carry."""
+    found = []
+    for load in soft.fleet.loads(state):
+        device = load.sample
+        if device.state == "lost":
+            why = device.reason or "no reason given"
+            found.append(f"GPU {device.index} is lost: {why}; nothing is placed on it")
+        memory, busy = free(load)
+        over = [
+            f"{what} by {amount}"
+            for what, amount in (
+                ("memory", "" if memory is None or memory >= 0 else f"{-memory} MiB"),
+                ("compute", "" if busy is None or busy >= -ROUNDING else f"{-busy:.0f} points"),
+            )
+            if amount
+        ]
+        if over and load.holdings:
+            found.append(f"GPU {device.index} is over its bounds: {', '.join(over)}")
+    return found
 
 
 def external_words(processes: tuple[DeviceProcess, ...]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import PraxistError
+from .generation_gate import generation_refusal
 from .state import Job
 from .submit import check_open
 from .turn import Turn
@@ -46,6 +47,11 @@ def ending_options(turn: Turn, job: Job) -> tuple[str, ...]:
 def _retry_refused(turn: Turn, job: Job) -> str | None:
     if job.profile not in turn.state.policy.profiles:
         return f"the contract in force does not declare profile {job.profile!r}"
+    late = generation_refusal(
+        job.generation, job.profile, job.work_class, job.eta_ms, turn.state, turn.soft
+    )
+    if late is not None:
+        return late.detail
     try:
         check_open(turn, job.profile)
     except PraxistError as error:

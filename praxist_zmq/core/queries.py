@@ -14,6 +14,7 @@ from . import narrate
 from .activity import phases
 from .admission import COARSE, at_cap, closed_words, planned_by_peer, registry_silence
 from .alarms import alarms, default_never_fits
+from .devices import device_warnings
 from .generations import ALL_FROZEN
 from .lease_views import resource_supply
 from .placement import stale_sample
@@ -203,6 +204,8 @@ def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
     stale = stale_sample(soft)
     if stale is not None:
         found.append(f"{stale}: nothing that needs a device starts")
+    else:
+        found += device_warnings(state, soft)
     silence = registry_silence(soft)
     if silence is not None:
         found.append(f"{silence}: nothing starts")
