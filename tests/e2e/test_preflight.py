@@ -116,6 +116,7 @@ def test_it_can_be_allowed_and_is_told_as_trouble(gpu_first: Run) -> None:
     # A broker that is started again has a run to go on with.
     assert gpu_first.kill("broker")
     gpu_first.until_healthy()
+    wait_until(lambda: gpu_first.cli("status").status == 1, "the trouble to be told again")
     gpu_first.down()
     saved = json.loads(gpu_first.paths.status.read_text())
     assert saved["health"] == "troubled"
