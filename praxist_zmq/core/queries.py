@@ -38,7 +38,9 @@ def jobs(turn: Turn, request: req.ListJobs) -> JobsReply:
     viewer = Viewer(state, soft)
     wanted = frozenset(request.states)
     chosen: list[Job] = []
-    waiting = [state.jobs[name] for name in (*soft.held_back, *soft.queue.in_order())]
+    ahead = [] if soft.reservation is None else [soft.reservation.job]
+    names = dict.fromkeys((*ahead, *soft.held_back, *soft.queue.in_order()))
+    waiting = [state.jobs[name] for name in names]
     known = {job.job for job in waiting}
     running = [state.jobs[attempt.job] for attempt in state.attempts.values()]
     chosen.extend(running)

@@ -207,7 +207,7 @@ def test_explain_knows_profiles_and_leases(call: Call, scheduler: FakeScheduler)
     assert "did you mean `profile:gpu_work`?" in call("explain", "gpu_work").err
     lease = call("explain", "lease:l-1")
     assert lease.exit_code == 65
-    assert lease.err.startswith("rejected  no such lease: ")
+    assert lease.err.startswith("rejected  no such lease: 'l-1'\n")
 
 
 # -- when nothing serves the run

@@ -44,7 +44,10 @@ def test_a_freed_slot_goes_to_the_run_that_has_fewest(desk: Desk) -> None:
     desk.release("j-1.1")
     reply = desk.ask(reserve("a", "j-5.1", exclusive()))
     assert reply.code == "fair_share"
-    assert "wait for a slot (b), and 0 of 4 would be left" in reply.detail
+    assert reply.detail == (
+        "1 that hold less, or as much and were served longer ago, wait for a slot (b), "
+        "and 0 of 4 would be left; this run holds 3"
+    )
     assert take(desk, "b", 1) == "granted"
 
 

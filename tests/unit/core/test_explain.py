@@ -224,6 +224,8 @@ def test_the_job_for_which_devices_are_kept_is_first_whatever_its_class() -> Non
     (order,) = [gate.detail for gate in answer.gates if gate.name == "class order"]
     assert order == "devices are kept for it, so it goes before all others"
     assert [explained(world, job).position for job in mature] == [2, 3]
+    listed = [job.job for job in world.ask(ListJobs()).jobs if job.state == "queued"]
+    assert listed == [scout, *mature]
     for holder in holders:
         world.finish(holder)
     assert world.broker.state.jobs[scout].state == "running"
