@@ -41,6 +41,7 @@ from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
 from ..protocol.supply import LeasesPlanned
 from ..transport.correlation import peek_request_id
+from ..transport.hop import HopServer
 from ..transport.link import LinkMessage, LinkServer
 from ..transport.poller import Item, Poller
 from ..transport.publication import Subscriber
@@ -69,7 +70,7 @@ LEAVE_PATIENCE_MS = 500
 PROFILES_TOLD = 6
 
 Address = tuple[bytes, bytes]
-"""(the gateway's address on the link, the peer's routing id at the gateway)."""
+"""(the gateway's address on the hop, the peer's routing id at the gateway)."""
 
 
 class BrokerShell:
@@ -82,6 +83,7 @@ class BrokerShell:
         self._clock = SystemClock()
         self._log = logging.getLogger(__name__)
         self.link = LinkServer(config.core, config.secret_bytes)
+        self.hop = HopServer(config.hop, config.secret_bytes)
         self.samples = Subscriber(config.samples, [b"host"])
         self._sampler = SampleLink(config.samples, config.secret_bytes)
         self.registry = AsyncRequester(config.host.registry_socket, self._clock.mono_ms)
@@ -133,18 +135,30 @@ class BrokerShell:
                 commands += self._decoded(HostSampled, body)
             if self.files.fenced() != self._broker.soft.fenced:
                 commands.append(FenceSeen(not self._broker.soft.fenced))
+        if self.hop in ready:
+            for message in self.hop.drain():
+                commands += self._from_gateway(message)
         if self.link in ready:
             for message in self.link.drain():
                 commands += self._from_link(message)
         commands += self._measure(stamp)
         return commands
 
-    def _from_link(self, message: LinkMessage) -> Iterable[Any]:
+    def _from_gateway(self, message: LinkMessage) -> Iterable[Any]:
         if message.channel == b"requests":
             parts = message.parts
             for routing, sender, body in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
                 yield from self._request((message.address, routing), sender, body)
-        elif message.channel == b"report":
+        elif message.channel == b"audience":
+            # Publications go out through the gateway that speaks of listeners.
+            self._gateway = message.address
+            events, leases = (*message.parts, b"", b"")[:2]
+            yield AudienceChanged(events == b"1", leases == b"1")
+        else:
+            self._broker.soft.count("link_unknown_channel")
+
+    def _from_link(self, message: LinkMessage) -> Iterable[Any]:
+        if message.channel == b"report":
             for body in message.parts:
                 try:
                     report = codec.decode_launcher_report(body)
@@ -152,11 +166,6 @@ class BrokerShell:
                     self._log.error("a report of the launcher's: %s", error)
                     continue
                 yield LauncherSaid(message.address, report)
-        elif message.channel == b"audience":
-            # Publications go out through the gateway that speaks of listeners.
-            self._gateway = message.address
-            events, leases = (*message.parts, b"", b"")[:2]
-            yield AudienceChanged(events == b"1", leases == b"1")
         elif message.channel == b"supply":
             for body in message.parts:
                 plans = self._decoded(LeasesPlanned, body) if body else (None,)
@@ -236,7 +245,7 @@ class BrokerShell:
                 body = codec.encode_reply(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
         for gateway, parts in replies.items():
-            self.link.send(gateway, b"replies", parts, group=2)
+            self.hop.send(gateway, b"replies", parts, group=2)
         self._send_inward(outbox)
 
     def _send_inward(self, outbox: list[Send]) -> None:
@@ -259,7 +268,7 @@ class BrokerShell:
             elif isinstance(send.message, WriteClosingSignal):
                 self.files.write_closing_signal(send.message)
         if publications and self._gateway is not None:
-            self.link.send(self._gateway, b"publish", publications, group=2)
+            self.hop.send(self._gateway, b"publish", publications, group=2)
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
                 self._lost_launchers.append(address)
@@ -298,6 +307,7 @@ class BrokerShell:
         self.registry.close()
         self.samples.close()
         self._sampler.close()
+        self.hop.close()
         self.link.close()
 
 
@@ -339,7 +349,7 @@ def serve(config: ChildConfig) -> int:
     shell.step.finish(decision.events, decision.outbox)
     shell.files.write_endpoint()
     poller = Poller()
-    for item in (shell.link, shell.samples, shell.registry, signals, STDIN):
+    for item in (shell.hop, shell.link, shell.samples, shell.registry, signals, STDIN):
         poller.register(item)
     compaction = Compaction(ledger, config.log_path("compact"), poller)
     report_ready(

@@ -101,6 +101,11 @@ class ChildConfig(Frozen):
         return self.generation is not None or self.deadline_at_ms is not None
 
     @property
+    def hop(self) -> Path:
+        """Socket path: between gateway and broker."""
+        return Path(self.core).with_name("hop.sock")
+
+    @property
     def run(self) -> RunPaths:
         """The files of the run."""
         return RunPaths(Path(self.run_dir))

@@ -6,7 +6,7 @@ process only; when it dies the supervisor starts it again, and neither the broke
 an experiment notices. It never decides a request and never reads a body beyond its request id.
 
 Frames in from a peer: `[routing id][PREAMBLE][body]`. To the broker, all that wait in one
-message: channel `requests`, triples (routing id, `uid:pid`, body); and `audience`, two parts:
+message over the hop (`transport.hop`): channel `requests`, triples (routing id, `uid:pid`, body); and `audience`, two parts:
 whether anybody listens to events, and to leases. From the broker: channel
 `replies`, pairs (routing id, body); channel `publish`, pairs (topic, body).
 """
@@ -21,7 +21,7 @@ from ..host.resource_limits import cap_memory, raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming, refusal_body
-from ..transport.link import LinkClient
+from ..transport.hop import HopClient
 from ..transport.poller import Item, Poller
 from ..transport.publication import Publisher
 from .child_config import ChildConfig, report_ready, serve_child, supervisor_gone
@@ -37,10 +37,10 @@ STDIN = 0
 class Gateway:
     """Passes requests in, replies and publications out."""
 
-    def __init__(self, door: FrontDoor, publisher: Publisher, link: LinkClient) -> None:
+    def __init__(self, door: FrontDoor, publisher: Publisher, hop: HopClient) -> None:
         self._door = door
         self._publisher = publisher
-        self._link = link
+        self._hop = hop
         self._asked: dict[bytes, None] = {}
         self._told_audience: list[bytes] | None = None
         self.refused_restarting = 0
@@ -49,11 +49,12 @@ class Gateway:
     def turn(self, ready: Set[Item]) -> None:
         """Everything that waits at what is ready, in both directions. Never blocks."""
         connected = False
-        if self._link in ready:
-            connected = self._link.connected_again()
+        if self._hop in ready:
+            batches = self._hop.drain()
+            connected = self._hop.connected_again()
             if connected:
                 self._tell_to_ask_again()
-            self._pass_out()
+            self._pass_out(batches)
         if connected or self._publisher in ready:
             self._tell_audience(again=connected)
         if self._door in ready and (requests := self._door.drain()):
@@ -64,7 +65,7 @@ class Gateway:
         self._publisher.update()
         present = [b"%d" % self._publisher.audience(topic) for topic in TOPICS]
         told = self._told_audience
-        if (again or present != told) and self._link.send(b"audience", present):
+        if (again or present != told) and self._hop.send(b"audience", present):
             self._told_audience = present
 
     def _tell_to_ask_again(self) -> None:
@@ -82,7 +83,7 @@ class Gateway:
             parts += (request.routing_id, b"%d:%d" % (request.uid, request.pid), request.body)
         while len(self._asked) > PEERS_REMEMBERED:
             del self._asked[next(iter(self._asked))]
-        if not self._link.send(b"requests", parts, group=3):
+        if not self._hop.send(b"requests", parts, group=3):
             self._refuse(requests)
 
     def _refuse(self, requests: list[Incoming]) -> None:
@@ -95,8 +96,8 @@ class Gateway:
             )
             self._door.send(request.routing_id, body)
 
-    def _pass_out(self) -> None:
-        for channel, parts in self._link.drain():
+    def _pass_out(self, batches: list[tuple[bytes, list[bytes]]]) -> None:
+        for channel, parts in batches:
             if len(parts) % 2 or channel not in (b"replies", b"publish"):
                 self.malformed_batches += 1
                 continue
@@ -121,24 +122,26 @@ def serve(config: ChildConfig) -> int:
     signals = SignalPipe()
     descriptors = raise_open_files()
     cap_memory(MEMORY_MAX)
-    door = FrontDoor(config.front, mono_ms=SystemClock().mono_ms)
+    mono_ms = SystemClock().mono_ms
+    door = FrontDoor(config.front, mono_ms=mono_ms)
     publisher = Publisher(config.events)
-    link = LinkClient(config.core, config.secret_bytes)
-    gateway = Gateway(door, publisher, link)
+    hop = HopClient(config.hop, config.secret_bytes, mono_ms)
+    gateway = Gateway(door, publisher, hop)
     poller = Poller()
-    for item in (door, link, publisher, signals, STDIN):
+    for item in (door, hop, publisher, signals, STDIN):
         poller.register(item)
     report_ready(config, descriptors=descriptors)
     watch_young()
     while True:
-        ready = poller.wait(None)
+        ready = poller.wait(hop.retry_in_ms())
+        hop.retry()
         if STDIN in ready and supervisor_gone(STDIN):
             break
         if signals in ready and "end" in signals.drain():
             break
         gateway.turn(ready)
     logging.getLogger(__name__).info("ends in order: %s", gateway.counters())
-    for part in (link, door, publisher):
+    for part in (hop, door, publisher):
         part.close()
     return 0
 

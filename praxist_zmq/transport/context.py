@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +117,15 @@ def endpoint_of(path: str | os.PathLike[str]) -> str:
 def bind_checked(
     socket: ZSocket, path: str | os.PathLike[str], *, everybody: bool = False
 ) -> BoundFile:
-    """Bind to a path that only this user may reach; an old socket of ours there is replaced.
+    """Bind a ZeroMQ socket as `bind_guarded` does."""
+    endpoint = endpoint_of(path)
+    return bind_guarded(path, lambda: socket.bind(endpoint), everybody=everybody)
+
+
+def bind_guarded(
+    path: str | os.PathLike[str], bind: Callable[[], object], *, everybody: bool = False
+) -> BoundFile:
+    """`bind` to a path that only this user may reach; an old socket of ours there is replaced.
 
     With `everybody` all may reach it who may pass the directory.
     The caller has checked the directory (`host.runtime_dir`) and holds the lock
@@ -125,12 +133,11 @@ def bind_checked(
     socket lies at the path, `path_unusable` when the bind fails.
     """
     place = Path(path)
-    endpoint = endpoint_of(place)
     _refuse_strange_file(place)
     before = os.umask(0o111 if everybody else 0o177)
     try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as error:
+        bind()
+    except (zmq.ZMQError, OSError) as error:
         raise PraxistError("path_unusable", f"{place} cannot be bound: {error}") from None
     finally:
         os.umask(before)

@@ -1,8 +1,5 @@
 """The private link between our own processes: `[secret channel][parts]`, two frames.
 
-The parts travel packed in one frame, each behind its length in four bytes: a frame costs more to
-send and to receive than all else that is done with a short message.
-
 Decides only whether a message carries the run's secret; never what it means. The secret keeps a
 process of the same user, which the kernel lets connect, from posing as one of ours by accident or
 by guessing the path. Sends never block: what cannot be handed over now is dropped and counted,
@@ -15,8 +12,7 @@ from __future__ import annotations
 import hmac
 import os
 import select
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import zmq
@@ -26,12 +22,10 @@ from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket, send_no
 from .door import Door
 from .frames import FrameReader
 from .monitor import ConnectionMonitor
+from .parts import messages, pack, unpack
 
 LINK_MESSAGES_MAX = 10_000
-PARTS_MAX = 8_192
 CHANNEL_BYTES_MAX = 32
-MESSAGE_BYTES = 32 * 1024 * 1024
-_LENGTH = struct.Struct("<I")
 
 
 class LinkMessage(NamedTuple):
@@ -40,44 +34,6 @@ class LinkMessage(NamedTuple):
     address: bytes
     channel: bytes
     parts: list[bytes]
-
-
-def pack(parts: Sequence[bytes]) -> bytes:
-    """Parts as one frame."""
-    length = _LENGTH.pack
-    return b"".join([piece for part in parts for piece in (length(len(part)), part)])
-
-
-def unpack(frame: bytes) -> list[bytes] | None:
-    """The parts of a frame; None when it is not exactly some parts."""
-    parts: list[bytes] = []
-    at, end = 0, len(frame)
-    head, length = _LENGTH.size, _LENGTH.unpack_from
-    while at < end:
-        if end - at < head or len(parts) == PARTS_MAX:
-            return None
-        (size,) = length(frame, at)
-        at += head
-        if size > end - at:
-            return None
-        parts.append(frame[at : at + size])
-        at += size
-    return parts
-
-
-def _messages(parts: Sequence[bytes], group: int) -> Iterator[Sequence[bytes]]:
-    """`parts` in pieces that fit a message; `group` parts belong together."""
-    if len(parts) <= PARTS_MAX and sum(map(len, parts)) <= MESSAGE_BYTES:
-        yield parts
-        return
-    start = size = 0
-    for at in range(0, len(parts), group):
-        more = sum(len(part) for part in parts[at : at + group])
-        if at > start and (size + more > MESSAGE_BYTES or at - start + group > PARTS_MAX):
-            yield parts[start:at]
-            start, size = at, 0
-        size += more
-    yield parts[start:]
 
 
 def _read_authentic(
@@ -124,20 +80,20 @@ class LinkServer:
 
     def drain(self, limit: int = LINK_MESSAGES_MAX) -> list[LinkMessage]:
         """Messages that wait, at most `limit`; never blocks."""
-        messages: list[LinkMessage] = []
+        found: list[LinkMessage] = []
         for _ in range(limit):
             route = self._reader.begin()
             if route is None:
                 break
             message = self._read_one(route.bytes)
             if message is not None:
-                messages.append(message)
+                found.append(message)
             else:
                 self.counters["refused"] += 1
                 if not self._reader.skip():
                     break
-        self.counters["received"] += len(messages)
-        return messages
+        self.counters["received"] += len(found)
+        return found
 
     def _read_one(self, address: bytes) -> LinkMessage | None:
         if not self._reader.more:
@@ -153,7 +109,7 @@ class LinkServer:
         More than fits one message goes in several; `group` parts are never torn apart.
         """
         header = self._secret + channel
-        return all(self._send([address, header, pack(some)]) for some in _messages(parts, group))
+        return all(self._send([address, header, pack(some)]) for some in messages(parts, group))
 
     def _send(self, frames: list[bytes]) -> bool:
         try:
@@ -221,20 +177,20 @@ class LinkClient:
 
     def drain(self, limit: int = LINK_MESSAGES_MAX) -> list[tuple[bytes, list[bytes]]]:
         """(channel, parts) of the messages that wait; never blocks."""
-        messages: list[tuple[bytes, list[bytes]]] = []
+        found: list[tuple[bytes, list[bytes]]] = []
         for _ in range(limit):
             shown = self._reader.begin()
             if shown is None:
                 break
-            found = _read_authentic(self._reader, shown, self._secret)
-            if found is not None:
-                messages.append(found)
+            message = _read_authentic(self._reader, shown, self._secret)
+            if message is not None:
+                found.append(message)
             else:
                 self.counters["refused"] += 1
                 if not self._reader.skip():
                     break
-        self.counters["received"] += len(messages)
-        return messages
+        self.counters["received"] += len(found)
+        return found
 
     def send(self, channel: bytes, parts: Sequence[bytes], *, group: int = 1) -> bool:
         """Hand parts over; False when nobody is connected or the link is full.
@@ -242,7 +198,7 @@ class LinkClient:
         More than fits one message goes in several; `group` parts are never torn apart.
         """
         header = self._secret + channel
-        return all(self._send([header, pack(some)]) for some in _messages(parts, group))
+        return all(self._send([header, pack(some)]) for some in messages(parts, group))
 
     def _send(self, frames: list[bytes]) -> bool:
         sent = send_now(self.socket, frames)

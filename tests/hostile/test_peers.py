@@ -19,7 +19,7 @@ import zmq
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.protocol.envelope import PREAMBLE
-from praxist_zmq.transport.link import LinkClient
+from praxist_zmq.transport.hop import HopClient
 from praxist_zmq.transport.request import Requester
 from tests.support.gateways import SECRET, Json, Site, pong_or, site
 from tests.support.wait import wait_until
@@ -158,11 +158,11 @@ def test_a_message_without_an_end_costs_the_gateway_only(place: Site, peers: lis
         pass
     with contextlib.suppress(FileNotFoundError, KeyError):  # it may have died of it
         assert peak_mib(pid) < 250
-    link = LinkClient(place.core, bytes.fromhex(SECRET))
+    hop = HopClient(place.hop, bytes.fromhex(SECRET), CLOCK)
     try:
-        wait_until(link.connected_again, "the broker's link still serves")
+        wait_until(lambda: hop.drain() or hop.connected_again(), "the broker's hop still serves")
     finally:
-        link.close()
+        hop.close()
     wait_until(lambda: served_at_last(place), "service")
 
 
@@ -195,11 +195,11 @@ def test_running_out_of_descriptors_costs_the_gateway_only(
             connect(place, peers)
     for peer in peers:
         peer.close()
-    link = LinkClient(place.core, bytes.fromhex(SECRET))
+    hop = HopClient(place.hop, bytes.fromhex(SECRET), CLOCK)
     try:
-        wait_until(link.connected_again, "the broker's link still serves")
+        wait_until(lambda: hop.drain() or hop.connected_again(), "the broker's hop still serves")
     finally:
-        link.close()
+        hop.close()
     wait_until(lambda: served_at_last(place), "service")
 
 

@@ -1,4 +1,4 @@
-"""A real gateway process, and a fake of the broker behind its link."""
+"""A real gateway process, and a fake of the broker behind it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from praxist_zmq.host.liveness import boot_id, own_namespace, start_ticks
 from praxist_zmq.host.paths import RunPaths, RunSockets
 from praxist_zmq.protocol.envelope import Json
-from praxist_zmq.transport.link import LinkServer
+from praxist_zmq.transport.hop import HopServer
 from praxist_zmq.transport.poller import Poller
 
 SECRET = "ab" * 32
@@ -45,14 +45,14 @@ def pong_or(answer: Answer, epoch: int = 1) -> Answer:
 
 
 class FakeBroker:
-    """A fake of the broker: a link server in a thread that answers by a function."""
+    """A fake of the broker: a hop server in a thread that answers by a function."""
 
-    def __init__(self, core: Path, answer: Answer) -> None:
+    def __init__(self, hop: Path, answer: Answer) -> None:
         self.requests: list[Json] = []
         self.users: list[bytes] = []
         self.batches = 0
         self._answer = answer
-        self._core = core
+        self._hop = hop
         self._publish: list[tuple[bytes, bytes]] = []
         self._late: list[tuple[bytes, bytes, bytes]] = []
         self._stop = threading.Event()
@@ -66,7 +66,7 @@ class FakeBroker:
         self._publish.append((topic, body))
 
     def _serve(self) -> None:
-        server = LinkServer(self._core, bytes.fromhex(SECRET))
+        server = HopServer(self._hop, bytes.fromhex(SECRET))
         poller = Poller()
         poller.register(server)
         gateway = b""
@@ -113,11 +113,12 @@ class Site:
         (self.run / "resource_scheduler" / "log").mkdir(parents=True, mode=0o700)
         self.front, self.events = self.sockets / "front.sock", self.sockets / "events.sock"
         self.core = self.sockets / "core.sock"
+        self.hop = self.sockets / "hop.sock"
         self.gateway: subprocess.Popen[bytes] | None = None
         self.brokers: list[FakeBroker] = []
 
     def broker(self, answer: Answer) -> FakeBroker:
-        self.brokers.append(FakeBroker(self.core, answer))
+        self.brokers.append(FakeBroker(self.hop, answer))
         return self.brokers[-1]
 
     def start_gateway(self, descriptors: int | None = None) -> int:

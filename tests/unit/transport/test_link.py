@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from praxist_zmq.transport import link as link_module
-from praxist_zmq.transport.link import LinkClient, LinkServer, pack, unpack
+from praxist_zmq.transport import parts as parts_module
+from praxist_zmq.transport.link import LinkClient, LinkServer
+from praxist_zmq.transport.parts import pack, unpack
 from praxist_zmq.transport.poller import Poller
 from tests.support.wait import wait_until
 
@@ -143,7 +144,7 @@ def test_packed_parts_come_back_and_a_cut_is_refused(parts: list[bytes]) -> None
 def test_more_than_fits_goes_in_several_messages_of_whole_groups(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "MESSAGE_BYTES", 10)
+    monkeypatch.setattr(parts_module, "MESSAGE_BYTES", 10)
     server = LinkServer(sockets / "core.sock", SECRET)
     client = LinkClient(sockets / "core.sock", SECRET)
     parts = [b"%d" % n * 3 for n in range(9)]
