@@ -5,10 +5,10 @@ when descriptors run out, and an unfinished message may grow without a bound. So
 process only; when it dies the supervisor starts it again, and neither the broker, the ledger nor
 an experiment notices. It never decides a request and never reads a body beyond its request id.
 
-Frames in from a peer: `[routing id][PREAMBLE][body]`. To the broker, all that wait in one
-message over the hop (`transport.hop`): channel `requests`, triples (routing id, `uid:pid`, body); and `audience`, two parts:
-whether anybody listens to events, and to leases. From the broker: channel
-`replies`, pairs (routing id, body); channel `publish`, pairs (topic, body).
+Frames in from a peer: `[routing id][PREAMBLE][body]`. To the broker, all that wait in one message
+over `transport.hop`: channel `requests`, triples (routing id, `uid:pid`, body); and `audience`,
+two parts: whether anybody listens to events, and to leases. From the broker: channel `replies`,
+pairs (routing id, body); channel `publish`, pairs (topic, body).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from .parts import LENGTH, messages, pack, unpack
 READ_BYTES = 64 * 1024
 READS_A_TURN = 256
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Of what the other end did not take yet; the one packet that it is in the middle of may go over."""
+"""Of what the other end did not take yet. One packet, when nothing waits before it, may be more."""
 PACKET_BYTES_MAX = REPLY_BYTES_MAX + 64
 CHANNEL_BYTES_MAX = 32
 _HEAD = struct.Struct("<IB")

@@ -1,4 +1,4 @@
-"""The hop between gateway and broker: who gets in, whole packets, loss, bounds, nothing replayed."""
+"""The hop between gateway and broker: who gets in, whole packets, loss, bounds."""
 
 from __future__ import annotations
 
