@@ -39,7 +39,7 @@ def main() -> int:
         for name in names:
             figures += _one(name, here, quick=options.quick)
     if options.quick:
-        print("quick: smaller counts and one run each, so the figures are rougher")
+        print("quick: fewer and smaller runs, so the figures are rougher")
     print(table(figures))
     cores = os.cpu_count() or 1
     if load[0] > cores / 2:

@@ -36,11 +36,15 @@ def sync_seconds(directory: Path, records: int, count: int) -> list[float]:
 
 
 @contextlib.contextmanager
-def echo(directory: Path) -> Iterator[str]:
-    """A bare ROUTER in a process of its own that sends back what it gets; its endpoint."""
+def echo(directory: Path, *, durable: bool = False) -> Iterator[str]:
+    """A bare ROUTER in a process of its own that sends back what it gets; its endpoint.
+
+    `durable`: once it is in a file and synced, all that waits with one sync.
+    """
     endpoint = f"ipc://{directory}/echo.sock"
+    file = [str(directory / "echo.tmp")] if durable else []
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tests.bench.echo", endpoint],
+        [sys.executable, "-P", "-m", "tests.bench.echo", endpoint, *file],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -71,9 +75,14 @@ class Fleet:
         return found
 
 
-def round_trips(directory: Path, clients: int, bodies: Path) -> dict[str, float]:
-    """A fleet against a bare echo: the rate of one thread that does nothing but pass frames."""
-    with echo(directory) as endpoint:
+def round_trips(
+    directory: Path, clients: int, bodies: Path, *, durable: bool = False
+) -> dict[str, float]:
+    """A fleet against a bare echo: the rate of one thread that does nothing but pass frames.
+
+    `durable`: and commits them in groups, whatever waits in one sync.
+    """
+    with echo(directory, durable=durable) as endpoint:
         return Fleet(endpoint, clients, bodies).result()
 
 
