@@ -22,6 +22,7 @@ from ..ledger import segment, verify
 from ..protocol import codec, text
 from ..protocol.events import JobQueued, MixedText
 from ..protocol.ids import job_of
+from ..service.ledger_history import history_faults
 from .words import count
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,14 +76,24 @@ def command(run_dir: Path | None, as_json: bool) -> None:
 def verify_command(
     context: click.Context, place: Path | None, run_dir: Path | None, as_json: bool
 ) -> None:
-    """Read every record and say what a start would say; exit 74 on damage."""
-    report = verify.verify(_directory(context, run_dir, place))
+    """Read every record and say what a start would say; exit 74 on damage.
+
+    What the records tell is judged too: a broken promise is listed, and is exit 70.
+    """
+    directory = _directory(context, run_dir, place)
+    report = verify.verify(directory)
+    damaged = report.outcome in _OUTCOME_CODES
+    faults = [] if damaged else history_faults(directory)
     if _inherited(context, "as_json", as_json):
-        _print_json("ledger_verify", _document(report))
+        _print_json("ledger_verify", {**_document(report), "history": faults})
     else:
         _print_report(report)
-    if report.outcome in _OUTCOME_CODES:
+        for fault in faults:
+            click.echo(f"history: {fault}")
+    if damaged:
         context.exit(ERRORS[_OUTCOME_CODES[report.outcome]].exit_code)
+    if faults:
+        context.exit(ERRORS["internal"].exit_code)
 
 
 @command.command("repair")

@@ -292,7 +292,9 @@ class ClaimMachine:
         envelope, attempt = request.envelope, request.attempt
         held = self.state.rows.get((request.run_key, attempt))
         if held is not None:
-            if (request.run_key, attempt) in self._disowned:
+            recovered = attempt in self._recovered.get(request.run_key, ())
+            if (request.run_key, attempt) in self._disowned or (held.bound and not recovered):
+                # A registry that started again does not know whom its runs disowned.
                 return deny("conflict", f"an earlier {attempt} still runs", attempt)
             if held.envelope == envelope:
                 return self._grant(attempt)

@@ -91,7 +91,9 @@ def _generation_assessed(event: ev.GenerationAssessed, state: BrokerState, seque
 
 def _generation_frozen(event: ev.GenerationFrozen, state: BrokerState, sequence: int) -> None:
     found = _generation(event.generation, state, event.at_ms)
-    found.phase, found.reason = "frozen", event.reason
+    if found.phase != "closed":  # closed already, it is only asked for its signal
+        found.phase = "frozen"
+    found.reason = event.reason
     found.signal = found.signal or event.signal
 
 

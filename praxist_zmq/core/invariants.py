@@ -11,7 +11,8 @@ from typing import Any
 
 from ..protocol import events as ev
 from ..protocol.ids import job_of
-from .evolve import FREED_BY_RERUN
+from .generation_invariants import GenerationHistory
+from .lease_invariants import LeaseHistory, check_leases, check_leases_at_rest
 from .state import JOB_STATES, BrokerState
 
 
@@ -44,11 +45,17 @@ def check_state(state: BrokerState) -> list[str]:
     faults.extend(_check_devices(state))
     faults.extend(_check_indexes(state))
     faults.extend(_check_generations(state))
+    faults.extend(check_leases(state))
     for key, recorded in state.environments.items():
         if recorded.users != users.pop(key, 0):
             faults.append(f"environment {key[:12]} has a wrong number of users")
     faults.extend(f"environment {key[:12]} is missing" for key in users)
     return faults
+
+
+def check_at_rest(state: BrokerState) -> list[str]:
+    """`check_state`, and what must hold besides between two turns of the broker."""
+    return [*check_state(state), *check_leases_at_rest(state)]
 
 
 def _check_devices(state: BrokerState) -> Iterable[str]:
@@ -93,95 +100,90 @@ def _check_generations(state: BrokerState) -> Iterable[str]:
             yield f"the mature work of generation {number} is not what is indexed"
 
 
-class _Lives:
-    """Generations in a history: which are frozen, and which tags a rerun frees."""
+class _Jobs:
+    """Jobs and attempts in a history, as far as their order tells of faults."""
 
-    def __init__(self) -> None:
-        self._frozen: set[int] = set()
-        self._generation_of: dict[str, int] = {}
-        self._refused: dict[str, str] = {}
+    def __init__(self, base: BrokerState | None) -> None:
+        self.live: dict[str, str] = {}
+        """Attempt that holds an allocation -> its job."""
+        self._queued: dict[str, str] = {}
+        self._ended: dict[str, int] = {}
+        self._revived: dict[str, int] = {}
+        self._launched: set[str] = set()
+        self._seen: set[str] = set()
+        self._identities: dict[str, str] = {}
+        if base is not None:
+            self._take(base)
+
+    def _take(self, base: BrokerState) -> None:
+        self._queued = {job.job: job.identity for job in base.jobs.values()}
+        self._ended = {
+            job.job: 1 for job in base.jobs.values() if job.state not in ("queued", "running")
+        }
+        self._identities = dict(base.identities)
+        for name, attempt in base.attempts.items():
+            self.live[name] = attempt.job
+            self._seen.add(name)
+            if attempt.launched_at_ms is not None:
+                self._launched.add(name)
+
+    def free(self, jobs: Iterable[str]) -> None:
+        """A rerun gives back the tags of these."""
+        for job in jobs:
+            identity = self._queued.get(job, "?")
+            if self._identities.get(identity) == job:
+                del self._identities[identity]
 
     def see(self, event: Any) -> Iterable[str]:
         """Faults of one event."""
         match event:
             case ev.JobQueued():
-                self._generation_of[event.job] = event.generation
-                yield from self._check(event.job, "queued")
+                if event.job in self._queued:
+                    yield f"{event.job} was queued twice"
+                if event.identity in self._identities:
+                    yield f"identity of {event.job} already is {self._identities[event.identity]}"
+                self._queued[event.job] = event.identity
+                self._identities[event.identity] = event.job
             case ev.JobRetried():
-                self._refused.pop(event.job, None)
-                yield from self._check(event.job, "retried")
+                self._revived[event.job] = self._revived.get(event.job, 0) + 1
+                self._identities[self._queued.get(event.job, "?")] = event.job
             case ev.AttemptAllocated():
-                yield from self._check(event.job, "given an allocation")
-            case ev.JobRejected():
-                self._refused[event.job] = event.code
-            case ev.GenerationFrozen():
-                self._frozen.add(event.generation)
-            case ev.GenerationOpened():
-                self._frozen.discard(event.generation)
+                if event.attempt in self._seen:
+                    yield f"{event.attempt} was allocated twice"
+                if event.job in self.live.values():
+                    yield f"{event.job} has two live attempts"
+                self._seen.add(event.attempt)
+                self.live[event.attempt] = event.job
+            case ev.AttemptLaunched():
+                if event.attempt in self._launched:
+                    yield f"{event.attempt} was launched twice"
+                if event.attempt not in self.live:
+                    yield f"{event.attempt} was launched without an allocation"
+                self._launched.add(event.attempt)
+            case ev.AllocationReleased():
+                if self.live.pop(event.attempt, None) is None:
+                    yield f"{event.attempt} was released twice or never held"
+            case ev.JobFinished() | ev.JobRejected():
+                yield from self._over(event)
 
-    def _check(self, job: str, what: str) -> Iterable[str]:
-        if self._generation_of.get(job) in self._frozen:
-            yield f"{job} was {what} after its generation was frozen"
-
-    def freed(self, event: Any) -> list[str]:
-        """The jobs whose tags an event gives back."""
-        if not isinstance(event, ev.GenerationOpened) or not event.rerun:
-            return []
-        return [
-            job
-            for job, code in self._refused.items()
-            if code in FREED_BY_RERUN and self._generation_of.get(job) == event.generation
-        ]
+    def _over(self, event: ev.JobFinished | ev.JobRejected) -> Iterable[str]:
+        self._ended[event.job] = self._ended.get(event.job, 0) + 1
+        if self._ended[event.job] > 1 + self._revived.get(event.job, 0):
+            yield f"{event.job} ended twice"
+        if isinstance(event, ev.JobRejected) and event.frees_identity:
+            self._identities.pop(self._queued.get(event.job, "?"), None)
+        if isinstance(event, ev.JobFinished) and job_of(event.attempt) != event.job:
+            yield f"{event.job} ended through {event.attempt}"
 
 
-def check_history(events: Iterable[Any]) -> list[str]:
-    """Every fault found in a ledger's history, in words."""
+def check_history(events: Iterable[Any], base: BrokerState | None = None) -> list[str]:
+    """Every fault found in a ledger's history, in words; `base` is what a snapshot stands for."""
     faults: list[str] = []
-    queued: dict[str, str] = {}
-    ended: dict[str, int] = {}
-    revived: dict[str, int] = {}
-    live: dict[str, str] = {}
-    launched: set[str] = set()
-    seen: set[str] = set()
-    identities: dict[str, str] = {}
-    lives = _Lives()
+    jobs, generations = _Jobs(base), GenerationHistory(base)
+    leases = LeaseHistory(generations, base)
     for event in events:
-        faults.extend(lives.see(event))
-        for job in lives.freed(event):
-            if identities.get(queued[job]) == job:
-                del identities[queued[job]]
-        if isinstance(event, ev.JobQueued):
-            if event.job in queued:
-                faults.append(f"{event.job} was queued twice")
-            if event.identity in identities:
-                faults.append(f"identity of {event.job} already is {identities[event.identity]}")
-            queued[event.job] = event.identity
-            identities[event.identity] = event.job
-        elif isinstance(event, ev.JobRetried):
-            revived[event.job] = revived.get(event.job, 0) + 1
-            identities[queued.get(event.job, "?")] = event.job
-        elif isinstance(event, ev.AttemptAllocated):
-            if event.attempt in seen:
-                faults.append(f"{event.attempt} was allocated twice")
-            if event.job in live.values():
-                faults.append(f"{event.job} has two live attempts")
-            seen.add(event.attempt)
-            live[event.attempt] = event.job
-        elif isinstance(event, ev.AttemptLaunched):
-            if event.attempt in launched:
-                faults.append(f"{event.attempt} was launched twice")
-            if event.attempt not in live:
-                faults.append(f"{event.attempt} was launched without an allocation")
-            launched.add(event.attempt)
-        elif isinstance(event, ev.AllocationReleased):
-            if live.pop(event.attempt, None) is None:
-                faults.append(f"{event.attempt} was released twice or never held")
-        elif isinstance(event, ev.JobFinished | ev.JobRejected):
-            ended[event.job] = ended.get(event.job, 0) + 1
-            if ended[event.job] > 1 + revived.get(event.job, 0):
-                faults.append(f"{event.job} ended twice")
-            if isinstance(event, ev.JobRejected) and event.frees_identity:
-                identities.pop(queued.get(event.job, "?"), None)
-            if isinstance(event, ev.JobFinished) and job_of(event.attempt) != event.job:
-                faults.append(f"{event.job} ended through {event.attempt}")
+        faults.extend(leases.see(event, len(jobs.live)))
+        faults.extend(generations.see(event))
+        jobs.free(generations.freed(event))
+        faults.extend(jobs.see(event))
     return faults

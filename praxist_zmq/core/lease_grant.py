@@ -144,6 +144,12 @@ def _stands(
     return needed(found, state, soft) > 0
 
 
+def _still_stands(offer: PendingOffer, state: BrokerState, soft: SoftState) -> bool:
+    """Looked at again when the host has answered: meanwhile work came, or the limit fell."""
+    stands = _stands(offer.peer, offer.generation, offer.priority, state, soft)
+    return stands and free_slots(state, soft) > 0
+
+
 def _claim(turn: Turn, offer: LeaseOffer, proposal: Proposal) -> None:
     soft, memory = turn.soft, turn.soft.leases
     memory.last_number += 1
@@ -186,7 +192,7 @@ def hold_granted(turn: Turn, lease_id: str) -> None:
     if hold is not None:
         hold.before, hold.asked = turn.soft.host_view, False  # the registry had been away
         return
-    if offer is None or not _stands(offer.peer, offer.generation, offer.priority, state, turn.soft):
+    if offer is None or not _still_stands(offer, state, turn.soft):
         memory.releasing[lease_id] = None
         ask_release(turn, lease_id)
         return

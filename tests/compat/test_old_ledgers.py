@@ -24,6 +24,7 @@ from praxist_zmq.ledger.reading import LedgerReader
 from praxist_zmq.protocol.envelope import LEDGER_VERSION
 from praxist_zmq.protocol.policy import SchedulerPolicy
 from praxist_zmq.service.broker_store import fold, restore
+from praxist_zmq.service.ledger_history import history_faults
 from praxist_zmq.service.registry import recovered
 
 DATA = Path(__file__).parent / "data" / "valid" / "exclusive_devices"
@@ -73,6 +74,11 @@ def test_every_record_is_read_and_the_state_is_sound(kept: Path, form: str) -> N
         "first": "completed", "second": "failed", "third": "completed", "runs-shared": "running",
         "runs-alone": "running", "waits": "queued", "waits-too": "running", "secretly": "running",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["broker", "broker_snapshot", "registry", "registry_snapshot"])
+def test_the_history_of_an_old_ledger_breaks_no_promise(kept: Path, form: str) -> None:
+    assert history_faults(kept / form) == []
 
 
 @BOTH

@@ -106,6 +106,44 @@ def test_a_wait_goes_on_over_a_kill(make_run: Callable[..., Run], victim: str) -
     assert [lease.peer for lease in found] == ["p1"]
 
 
+def test_waits_go_on_over_supply_and_gateway_that_die_again_and_again(
+    make_run: MakeRun,
+) -> None:
+    run = make_run(slots=2)
+    run.up()
+    peers = ("p1", "p2")
+    found: list[LeaseInfo] = []
+    with run.client() as client:
+        gate = f"wait:{run.gate('go')}"
+        jobs = [run.submit(client, f"busy{n}", gate, peer="p0").job.job for n in range(2)]
+        run.until_started(*(f"{job}.1" for job in jobs))
+        threads = [
+            threading.Thread(target=lambda peer=peer: found.append(_lease(run, peer)), daemon=True)
+            for peer in peers
+        ]
+        for thread in threads:
+            thread.start()
+
+        def waiting() -> bool:
+            return bool(client.status()["resource_supply"]["idle_waiters"] == len(peers))
+
+        wait_until(waiting, "the peers wait")
+        for victim in ("supply", "gateway", "supply", "gateway"):
+            old = run.processes()[victim]
+            os.kill(old, signal.SIGKILL)
+            wait_until(
+                lambda victim=victim, old=old: run.processes().get(victim, old) != old,
+                "another one to be started",
+            )
+            run.until_healthy()
+            assert waiting(), "nobody is forgotten"
+        run.open_gate("go")
+        for thread in threads:
+            thread.join(60)
+    assert sorted(lease.peer for lease in found) == ["p1", "p2"]
+    assert _stats(run)["granted"] == 2
+
+
 def test_real_work_takes_the_room_of_an_offer(make_run: MakeRun) -> None:
     run = make_run(slots=1)
     run.up()
@@ -134,5 +172,15 @@ def test_twelve_peers_and_a_target_of_three(make_run: MakeRun) -> None:
         assert asked.count("mature") == 9, "redundancy 3 of a debt of 3"
         assert asked.count("frontier_followup") == 3
         maturity = client.status()["resource_supply"]["maturity"]["0"]
-    assert (maturity["target"], maturity["needed_inflight"]) == (3, 0)
-    assert maturity["priority_leases"] == 9
+        assert (maturity["target"], maturity["needed_inflight"]) == (3, 0)
+        assert maturity["priority_leases"] == 9
+        given = {lease.lease_id: lease for lease in leases}
+        for done, left in ((1, 6), (2, 3), (3, 0)):
+            run.cli("results", "publish", "--tag", f"t{done}", "--mature", "--peer", "p0").ok()
+            listed = run.cli("leases", "-a", "--json").ok().document["leases"]
+            kept = [one["lease_id"] for one in listed if one["state"] == "out"]
+            mature = [name for name in kept if given[name].priority == "mature"]
+            assert len(mature) == left, "redundancy 3 of the debt that is left"
+            taken = [one["reason"] for one in listed if one["state"] == "revoked"]
+            assert taken == ["mature_demand_satisfied"] * (9 - left)
+            assert len(kept) == left + 3, "who was to explore goes on"

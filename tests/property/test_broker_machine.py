@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.broker import Broker
 from praxist_zmq.core.commands import SignalSeen
-from praxist_zmq.core.invariants import check_history, check_state
+from praxist_zmq.core.invariants import check_at_rest, check_history
 from praxist_zmq.core.plan import DENIED_PAUSE_MS
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.ids import job_of
@@ -187,7 +187,7 @@ class BrokerMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         state = self.world.broker.state
-        assert check_state(state) == []
+        assert check_at_rest(state) == []
         assert check_history(decode_event(body) for body in self.world.disk) == []
         assert all(count == 1 for count in self.world.launcher.runs.values())
         assert set(self.accepted) <= set(state.jobs)

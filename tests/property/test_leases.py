@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.broker import Broker
-from praxist_zmq.core.invariants import check_history, check_state
+from praxist_zmq.core.invariants import check_at_rest, check_history
 from praxist_zmq.protocol import events as ev
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.replies import Refusal, Submitted
@@ -137,7 +137,7 @@ class LeaseMachine(RuleBasedStateMachine):
             return
         world = self.world
         state, memory = world.broker.state, world.broker.soft.leases
-        assert check_state(state) == []
+        assert check_at_rest(state) == []
         history = [decode_event(body) for body in world.disk]
         assert check_history(history) == []
         assert len(state.leases.live) + len(memory.offers) <= state.limit

@@ -82,13 +82,16 @@ class Run:
         retries: int = 1,
         sim: str | None = None,
         host_dir: Path | None = None,
+        settings: Sequence[str] = (),
     ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.paths = RunPaths.of(run_dir)
         self.dir = self.paths.run_dir
         self.sim = sim
         self.contract = run_dir.parent / f"{run_dir.name}.contract.yaml"
-        self.contract.write_text(CONTRACT.format(slots=slots, retries=retries))
+        more = "".join(f"    {line}\n" for line in settings)
+        self.contract.write_text(CONTRACT.format(slots=slots, retries=retries) + more)
+        self.slots = slots
         self.lines = run_dir.parent / f"{run_dir.name}.lines"
         self.lines.touch()
         self.gates = run_dir.parent / f"{run_dir.name}.gates"

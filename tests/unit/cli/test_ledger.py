@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from praxist_zmq.cli.ledger import command
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.ledger import segment
+from praxist_zmq.ledger.log import Ledger
 from praxist_zmq.protocol import codec
+from praxist_zmq.protocol.claims import ClaimReleased
 from praxist_zmq.protocol.events import (
     AdmissionClosed,
     AttemptAllocated,
@@ -21,6 +23,7 @@ from praxist_zmq.protocol.events import (
     MixedText,
     SecretSpan,
 )
+from tests.support.lease_world import LeaseWorld
 from tests.support.ledgers import contents, started
 
 
@@ -123,10 +126,41 @@ def test_story_of_nobody(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_verify_of_a_run_and_of_a_directory(run: Path) -> None:
     ledger = run / "resource_scheduler" / "ledger"
-    assert "broker ledger of run: clean" in invoke("verify", run)
-    document = json.loads(invoke("verify", ledger, "--json"))
+    assert "broker ledger of run: clean" in invoke("verify", run, code=70)
+    document = json.loads(invoke("verify", ledger, "--json", code=70))
     assert document["outcome"] == "clean"
     assert document["segments"][0]["records"] == 7
+
+
+def test_verify_judges_what_the_records_tell(run: Path, tmp_path: Path) -> None:
+    told = invoke("verify", run, code=70)
+    assert "history: identity of j-2 already is j-1" in told
+    assert "history: record 7 does not decode" in told
+    assert "history: j-1 is completed and holds j-1.1" in told
+    sound = LeaseWorld(0, 2)
+    sound.send("p1", "t1", sound.granted("p1").lease_id, work_class="mature")
+    sound.settle()
+    ledger = started(tmp_path / "ledger")
+    ledger.commit(sound.disk)
+    ledger.commit([sound.disk[[b"lease_granted" in body for body in sound.disk].index(True)]])
+    ledger.close()
+    told = invoke("verify", tmp_path / "ledger", code=70).splitlines()
+    assert [line for line in told if line.startswith("history: ")] == [
+        f"history: record {len(sound.disk) + 1}: {name} is given before; lease_granted is not "
+        "allowed there"
+        for name in sound.broker.state.leases.consumed
+    ] + [f"history: {name} was granted before" for name in sound.broker.state.leases.consumed]
+
+
+def test_verify_judges_a_registry_s_ledger(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", "registry", "host", "boot", ballast_bytes=0)
+    assert not list(ledger.replay())
+    ledger.start()
+    gone = ClaimReleased(at_ms=1, run_key="0" * 64, attempt="j-1.1", reason="released")
+    ledger.commit([codec.encode(gone)])
+    ledger.close()
+    told = invoke("verify", tmp_path / "ledger", code=70)
+    assert "history: event 1: j-1.1 released without a hold, or twice" in told
 
 
 def test_damage_is_74_and_a_repair_goes_to_a_copy(run: Path, tmp_path: Path) -> None:

@@ -165,6 +165,19 @@ def test_a_run_made_anew_cannot_touch_what_it_did_not_list(desk: Desk) -> None:
     assert desk.held() == {(A, "j-1.1")}
 
 
+def test_nor_after_the_registry_was_killed_and_forgot_what_was_listed(desk: Desk) -> None:
+    """Else it would end the hold as its own while the earlier experiment still runs."""
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    desk.register("a", epoch=2)
+    desk.machine = ClaimMachine(desk.machine.snapshot())
+    desk.fact(RegistryStarted(BOOT))
+    assert desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=2)).code == "conflict"
+    desk.register("a", epoch=3, attempts=("j-1.1",))
+    again = desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=3))
+    assert isinstance(again, Granted), "the run that listed it may ask for it again"
+
+
 def test_request_ids_of_another_broker_are_other_requests(desk: Desk) -> None:
     desk.ask(RegisterRun(run=run_row("a", 2), attempts=()), "register-1")
     desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=2), "reserve-1")

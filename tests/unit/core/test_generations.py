@@ -10,7 +10,7 @@ import pytest
 from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.commands import ClientRequest, SignalSeen
 from praxist_zmq.core.decision import Stamp
-from praxist_zmq.core.invariants import check_history, check_state
+from praxist_zmq.core.invariants import check_at_rest, check_history
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.orders import ReleaseAttempt
 from praxist_zmq.protocol.replies import Refusal
@@ -102,7 +102,7 @@ def test_what_stands_at_its_barrier_never_runs_after_a_freeze(steps: int, crash:
     assert world.phase(0) == "closed"
     assert not world.broker.state.attempts
     assert not world.registry.state.rows
-    assert check_state(world.broker.state) == []
+    assert check_at_rest(world.broker.state) == []
     assert check_history(decode_event(body) for body in world.disk) == []
 
 
@@ -409,7 +409,7 @@ def test_a_snapshot_of_the_old_form_still_loads() -> None:
     found = state.generations[0]
     assert (found.phase, found.cohort_size, found.deadline_at_ms) == ("open", 8, 1_800_000_000_000)
     assert (found.counts["running"], found.counts["queued"], found.attempts) == (1, 1, 1)
-    assert check_state(state) == []
+    assert check_at_rest(state) == []
     world.snapshot = json.dumps(old).encode()
     world.crash_broker()
     close(world)
