@@ -48,7 +48,8 @@ class SimGateway(SimProcess):
         self.wire, self._told = wire, None
         asked, self._asked = self._asked, {}
         for peer_wire in asked:
-            peer_wire.send(self, (None, _refusal("the scheduler has started again")))
+            notice = _refusal("the scheduler has started again")
+            peer_wire.send(self, (None, notice), may_be_full=False)
         self.tell_audience()
 
     def cut_off(self, wire: FakeWire) -> None:
@@ -85,7 +86,7 @@ class SimGateway(SimProcess):
         if self.wire is None or not self.wire.send(
             self, ("requests", [(wire, request_id, digest, request)])
         ):
-            wire.send(self, (request_id, _refusal("its broker is not there yet")))
+            wire.send(self, (request_id, _refusal("it is not there yet")), may_be_full=False)
 
     def _publish(self, topic: bytes, message: Any) -> None:
         body = encode(message)

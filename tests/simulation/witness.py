@@ -36,6 +36,7 @@ class RunWitness:
         self.ended: dict[str, str] = {}
         self.holding: dict[str, str] = {}
         """Attempt that holds an allocation -> its job."""
+        self.allocated: set[str] = set()
         self.bound: set[str] = set()
         self.exits: dict[str, ev.AttemptExited] = {}
         self.results: set[tuple[int, str]] = set()
@@ -85,6 +86,7 @@ class RunWitness:
                 self._taken(event.job, "given an allocation")
                 self.state[event.job] = "running"
                 self.holding[event.attempt] = event.job
+                self.allocated.add(event.attempt)
                 if len(self.holding) > self._limit:
                     self._fault(f"{len(self.holding)} allocations, the limit is {self._limit}")
             case ev.AttemptBound():
@@ -181,8 +183,10 @@ class RunWitness:
         name = order.attempt
         if name not in self.bound:
             self._fault(f"{name} gets GO before its binding is on disk")
-        if name not in self.holding:
+        if name not in self.allocated:
             self._fault(f"{name} gets GO without an allocation")
+        if name not in self.holding:
+            return False  # decided before its end, in the same turn; there is nobody to hear it
         job = job_of(name)
         world = self._broker.world
         registry, key = world.registry, (self._broker.run.key, name)
