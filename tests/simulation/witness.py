@@ -41,7 +41,8 @@ class RunWitness:
         self.exits: dict[str, ev.AttemptExited] = {}
         self.results: set[tuple[int, str]] = set()
         self.grants = self.consumed = 0
-        self._answers: dict[str, Any] = {}
+        self._answers: dict[tuple[str | None, int], tuple[str, bool]] = {}
+        self._requests: dict[tuple[str, int], str] = {}
         self._limit = 0
 
     def _fault(self, words: str) -> None:
@@ -71,10 +72,10 @@ class RunWitness:
             case ev.JobQueued():
                 self.jobs[event.job] = event
                 self.state[event.job] = "queued"
-                self._taken(event.job, "queued")
+                self._taken(event, "queued")
             case ev.JobRetried():
                 self.state[event.job] = "queued"
-                self._taken(event.job, "retried")
+                self._taken(event, "retried")
             case ev.JobRequeued():
                 self.state[event.job] = "queued"
             case ev.JobRejected():
@@ -83,7 +84,7 @@ class RunWitness:
                 self._ends(event.job, event.state, "running")
                 self._finished(event)
             case ev.AttemptAllocated():
-                self._taken(event.job, "given an allocation")
+                self._may_go_on(event.job, "given an allocation")
                 self.state[event.job] = "running"
                 self.holding[event.attempt] = event.job
                 self.allocated.add(event.attempt)
@@ -126,7 +127,14 @@ class RunWitness:
         if phase == "closed" and any(self.generation_of(job) == generation for job in live):
             self._fault(f"generation {generation} is closed and has live jobs")
 
-    def _taken(self, job: str, what: str) -> None:
+    def _taken(self, event: Any, what: str) -> None:
+        asked = (event.request_id, event.request_index)
+        if asked in self._requests:
+            self._fault(f"{event.job} is {what} by request {asked}, as was {self._requests[asked]}")
+        self._requests[asked] = event.job
+        self._may_go_on(event.job, what)
+
+    def _may_go_on(self, job: str, what: str) -> None:
         number = self.generation_of(job)
         if self.frozen(number):
             self._fault(f"{job} is {what} after the freeze of generation {number}")
@@ -196,21 +204,17 @@ class RunWitness:
         return self.frozen(self.generation_of(job))
 
     def answered(self, request_id: str | None, reply: Any) -> None:
-        """A reply leaves: what it says of jobs is on disk."""
+        """A reply leaves: what it says of jobs is on disk, and what it said before."""
         found = reply.results if isinstance(reply, rep.SubmittedJobs) else (reply,)
-        for one in found:
-            if isinstance(one, rep.Submitted) and "dry run" not in one.notes:
-                job = self.jobs.get(one.job.job)
-                if job is None:
-                    self._fault(f"{one.job.job} is acknowledged and not on disk")
-                self._same(request_id, one.job.job)
-
-    def _same(self, request_id: str | None, job: str) -> None:
-        if request_id is None:
-            return
-        key = request_id
-        before = self._answers.setdefault(key, set())
-        before.add(job)
+        for index, one in enumerate(found):
+            if not isinstance(one, rep.Submitted):
+                continue
+            job = one.job.job
+            if job not in self.jobs:
+                self._fault(f"{job} is acknowledged and not on disk")
+            before = self._answers.setdefault((request_id, index), (job, one.new))
+            if before != (job, one.new):
+                self._fault(f"{request_id} is answered with {(job, one.new)}, before {before}")
 
     # -- what arrives -------------------------------------------------------------------------
 
@@ -269,9 +273,6 @@ class RunWitness:
         """Over the whole history, by the product's own reading of it, and against what ran."""
         for words in check_history(self.history):
             self._fault(f"history: {words}")
-        for request_id, jobs in self._answers.items():
-            if len(jobs) > 2:
-                self._fault(f"{request_id} was answered with {sorted(jobs)}")
         for name, exited in self.exits.items():
             self._check_exit(name, exited)
 

@@ -299,6 +299,14 @@ class SimWorld:
             for at_ms, who, what in self._notes
         )
 
+    def told(self) -> str:
+        """What is broken, what came before it, and how to see it again."""
+        faults = "\n".join(f"  {words}" for words in self.broken[:10])
+        return (
+            f"seed {self.seed} breaks a promise:\n{faults}\nthe last steps:\n{self.last_steps()}\n"
+            f"again: bin/simulate --seed {self.seed}"
+        )
+
     def digest(self) -> str:
         """Of everything that happened, as far as it left a trace."""
         mark = hashlib.sha256()
@@ -312,18 +320,11 @@ class SimWorld:
 
     def play(self) -> None:
         """Everything; stops at the first broken promise."""
-        try:
-            self._until(FAULTS_MS)
-            if not self.broken:
-                endings.play(self)
-        except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self.fault(f"{type(error).__name__}: {error}")
-            if self.reraise:
-                raise
+        self._until(FAULTS_MS)
+        if not self.broken:
+            endings.play(self)
         if not self.broken:
             self._check_whole()
-
-    reraise = False
 
     def _until(self, at_ms: int) -> None:
         while not self.broken and (self.time.next_ms or at_ms) < at_ms and self.time.step():
@@ -360,11 +361,11 @@ def _words(value: Any) -> str:
 def play(seed: int) -> SimWorld:
     """Play one seed; the world as it ended. Raises BrokenPromise with all that helps."""
     world = SimWorld(seed)
-    world.play()
+    try:
+        world.play()
+    except Exception as error:
+        world.fault(repr(error))
+        raise BrokenPromise(world.told()) from error
     if world.broken:
-        faults = "\n".join(f"  {words}" for words in world.broken[:10])
-        raise BrokenPromise(
-            f"seed {seed} breaks a promise:\n{faults}\nthe last steps:\n{world.last_steps()}\n"
-            f"again: bin/simulate --seed {seed}"
-        )
+        raise BrokenPromise(world.told())
     return world
