@@ -42,6 +42,9 @@ def plan(turn: Turn) -> None:
     blocked: dict[Lane, ProfileGates] = {}
     if turn.soft.queue:
         _admit(turn, blocked)
+    elif turn.soft.reservation is not None:
+        # Its job was the last that waited: other runs must not be told of it for ever.
+        _keep_places(turn)
     _want_sample(turn, blocked)
 
 

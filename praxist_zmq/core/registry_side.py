@@ -117,6 +117,9 @@ def said(turn: Turn, command: RegistrySaid) -> None:
         soft.warnings.pop(_warning(attempt), None)
         if what == "bind":
             _bound(turn, attempt)
+        elif attempt not in turn.state.attempts:
+            # It ended meanwhile, and the release that we sent then went ahead of this request.
+            release(turn, attempt)
 
 
 def _take_view(turn: Turn, view: claims.HostView) -> None:

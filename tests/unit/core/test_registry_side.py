@@ -6,14 +6,15 @@ from collections import deque
 from typing import Any
 
 from praxist_zmq.core.admission import SILENCE_MAX_MS
-from praxist_zmq.core.claim_commands import ProcessesProvedAbsent
+from praxist_zmq.core.claim import ClaimMachine
+from praxist_zmq.core.claim_commands import ProcessesProvedAbsent, RegistryStarted
 from praxist_zmq.core.claim_state import Watch
-from praxist_zmq.core.commands import RegistryConnected, RegistrySaid
+from praxist_zmq.core.commands import RegistryConnected, RegistryLost, RegistrySaid
 from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.plan import DENIED_PAUSE_MS
 from praxist_zmq.protocol.claims import Denied, DeregisterRun, HostView, Registered, Reserve
 from praxist_zmq.protocol.requests import CancelJobs, ExplainJob, GetDevices, GetStatus, SubmitJob
-from tests.support.broker_world import RUN_KEY, World
+from tests.support.broker_world import BOOT, RUN_KEY, World
 
 EMPTY = HostView(version=1, runs=(), allocations=())
 
@@ -194,3 +195,24 @@ def test_a_broker_that_ends_in_order_leaves_the_registry_and_its_attempts_stay()
 
 def test_a_broker_that_is_not_registered_has_nothing_to_leave() -> None:
     assert not World().broker.end(Stamp(at_ms=0, mono_ms=0)).outbox
+
+
+def test_what_is_claimed_again_after_its_end_is_given_back() -> None:
+    """A registry that lost its ledger; the request to hold the row anew finds its queue full, and
+    is sent again when the release has already gone through."""
+    world = World()
+    submit(world, "a")
+    world.settle()
+    world.registry = ClaimMachine()
+    world.registry.decide(RegistryStarted(BOOT), world.stamp())
+    world.turn(RegistryLost(), RegistryConnected())
+    world.registry_step()
+    world.turn(world.to_broker.popleft())
+    (again,) = [asked for asked in world.to_registry if isinstance(asked[1], Reserve)]
+    world.to_registry.remove(again)
+    world.finish_one()
+    world.settle()
+    assert not world.broker.state.attempts
+    world.to_registry.append(again)
+    world.settle()
+    assert not world.registry.state.rows

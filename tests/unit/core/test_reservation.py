@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from praxist_zmq.core.registry_side import wanted
+from praxist_zmq.protocol.requests import CancelJobs
+from tests.support.broker_world import policy
 from tests.support.explained import LoadedWorld, Wish
+from tests.support.host_world import Device, Host
 
 
 def test_who_passes_is_judged_by_the_same_run_times_as_the_job_that_waits() -> None:
@@ -22,3 +26,21 @@ def test_who_passes_is_judged_by_the_same_run_times_as_the_job_that_waits() -> N
     assert world.queued() == [waits, passes]
     world.finish(holds)
     assert waits in world.running()
+
+
+def test_nothing_is_kept_for_the_last_job_once_it_waits_no_more() -> None:
+    host = Host([Device(0, 81_920)])
+    one, two = (host.add(name, policy(limit=2)) for name in ("one", "two"))
+    host.settle()
+    one.submit("holds", "gpu")
+    host.rest()
+    two.submit("waits", "gpu")
+    host.rest()
+    assert wanted(two.broker.state, two.broker.soft) is not None
+
+    two.ask(CancelJobs(jobs=("j-1",)))
+    assert wanted(two.broker.state, two.broker.soft) is None
+    one.finish()
+    one.submit("next", "gpu")
+    host.rest()
+    assert [attempt.name for attempt in one.running()] == ["j-2.1"]
