@@ -31,6 +31,7 @@ from . import (
     progress,
     queries,
     registry_side,
+    storm,
     watching,
 )
 from .commands import (
@@ -234,6 +235,7 @@ class Broker:
         registry_side.let_go(turn)
         lease_grant.compare_with_host(turn)
         leases.upkeep(turn)
+        storm.advance(self.state, self.soft)
         concurrency.adjust(turn)
         plan(turn)
         lease_grant.send_facts(turn)
@@ -263,6 +265,7 @@ class Broker:
             lease_grant.alive_due_ms(soft),
             attempts.stuck_due_ms(soft),
             nested.due_ms(soft),
+            storm.due_ms(self.state, soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
         ]

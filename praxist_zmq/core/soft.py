@@ -21,6 +21,7 @@ from .fleet import Fleet
 from .kept_place import Reservation
 from .lease_memory import LeaseMemory
 from .queue import Queue
+from .storm_memory import Storms
 
 EVENTS_KEPT = 4_096
 ENVIRONMENT_CACHE = 128
@@ -147,6 +148,7 @@ class SoftState:
     surveys: dict[Demand, Any] = field(default_factory=dict)
     """Demand -> its `Survey` of the devices; profiles that declare the same share one."""
     reservation: Reservation | None = None
+    storms: Storms = field(default_factory=Storms)
     deadlines_ms: dict[int, float] = field(default_factory=dict)
     """Generation -> CLOCK_BOOTTIME of its deadline: a step of the wall clock does not move it."""
     sample: HostSampled | None = None
