@@ -154,6 +154,8 @@ class SoftState:
     sample: HostSampled | None = None
     probe_known_ms: int = 0
     """When it was last known whether there are devices; at first, when the broker started."""
+    probe_unknown_since_ms: int | None = None
+    """Since when every sample says that the devices are unknown, CLOCK_BOOTTIME."""
     begun_ms: dict[str, int] = field(default_factory=dict)
     """Attempts and plans that the newest sample cannot show yet: CLOCK_BOOTTIME of their start."""
     unlooked: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)

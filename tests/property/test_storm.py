@@ -1,4 +1,4 @@
-"""Whatever ends how: what rests starts nothing, says so, is tried by one at a time, and comes back."""
+"""Whatever ends how: what rests starts nothing, says so, and is tried by one at a time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def act(world: StormyWorld, step: tuple[str, Any], number: int) -> None:
         world.settle()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(steps=STEPS, limit=st.integers(1, 4))
 def test_what_rests_starts_nothing_and_says_so(steps: list[tuple[str, Any]], limit: int) -> None:
     world = StormyWorld(limit=limit, devices=2, retries=2)
