@@ -61,3 +61,27 @@ def test_a_secret_in_the_last_line_is_kept_nowhere_but_in_the_experiment_s_own_l
     kept += [os.fsdecode(path.read_bytes()) for path in run.paths.ledger.iterdir()]
     assert not [text for text in kept if secret in str(text)]
     assert secret in run.paths.attempt_log(f"{job}.1").read_text()
+
+
+@pytest.mark.parametrize(
+    ("what", "attempts", "category"),
+    [("directory", 2, "infrastructure"), ("log", 1, "environment")],
+)
+def test_an_attempt_that_cannot_be_prepared_fails_and_holds_nothing(
+    run: Run, client: Client, what: str, attempts: int, category: str
+) -> None:
+    """S63, S64: tried once more where that may help; a link that was planted is not followed."""
+    last = run.submit(client, f"before-{what}", "exit:0").job.job
+    client.wait(last, 60)
+    job = f"j-{int(last[2:]) + 1}"
+    victim = run.dir.parent / f"victim-{what}"
+    for name in (f"{job}.1", f"{job}.2"):
+        place = run.paths.attempt(name) if what == "directory" else run.paths.attempt_log(name)
+        place.symlink_to(victim)
+    assert run.submit(client, f"planted-{what}", "exit:0").job.job == job
+    ended = client.wait(job, 60)
+    assert (ended.state, ended.attempts) == ("failed", attempts)
+    assert ended.failure_category == category
+    assert not victim.exists()
+    assert client.status()["running_activity"]["lifecycle_running"] == 0
+    assert not [words for words in run.read_lines("start") if words[1].startswith(f"{job}.")]
