@@ -130,6 +130,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "send the same command again; it is safe"),
     ErrorCode("admission_timeout", 75, True, "the job did not start in the time you allowed",
               "nothing ran and the tag is free; send the same command again later"),
+    ErrorCode("accelerator_probe_unknown", 75, True, "the accelerator driver tells nothing",
+              "nothing ran and the tag is free; send the same command again once it answers"),
     ErrorCode("peer_at_capacity", 75, True, "this peer runs as much as it may",
               "send the same command again when something has ended, or add --admission-timeout"),
     ErrorCode("busy", 75, True, "too many requests are waiting", "send the same command again"),

@@ -29,6 +29,7 @@ _WORDS = {
     "queue_order": "after older",
     "credentials_missing": "credentials",
     "admission_closed": "closed",
+    "placement_paused": "rests after 75s",
 }
 
 

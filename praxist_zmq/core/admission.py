@@ -13,7 +13,6 @@ from typing import Any
 
 from ..protocol.claims import DeviceFacts, Envelope
 from ..protocol.ids import attempt_id
-from ..protocol.policy import Profile
 from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
 from .concurrency import occupied
@@ -23,6 +22,7 @@ from .queue import lane_of
 from .reservation import newcomer
 from .soft import Denial, SoftState
 from .state import BrokerState, Job
+from .storm import profile_pause
 from .survey import ANYONE
 
 COARSE = {
@@ -181,11 +181,13 @@ class ProfileGates:
     domains: tuple[Domain, ...]
     pressure: tuple[Blocker, ...]
     placement: Placement
+    pause: Blocker | None = None
+    """That the profile rests for a storm."""
 
     @property
     def envelope(self) -> Envelope | None:
         """Where an attempt could go now; None when something blocks."""
-        return None if self.pressure else self.placement.envelope
+        return None if self.held else self.placement.envelope
 
     @property
     def facts(self) -> tuple[DeviceFacts, ...]:
@@ -195,23 +197,31 @@ class ProfileGates:
     @property
     def blockers(self) -> tuple[Blocker, ...]:
         """All that blocks."""
-        return self.pressure + self.placement.blockers
+        paused = () if self.pause is None else (self.pause,)
+        return self.pressure + paused + self.placement.blockers
+
+    @property
+    def held(self) -> bool:
+        """Whether it may not start wherever there is room."""
+        return bool(self.pressure) or self.pause is not None
 
     @property
     def waits_only_for_devices(self) -> bool:
         """Whether nothing but room on known devices is missing."""
-        return not self.pressure and bool(self.placement.looks)
+        return not self.held and bool(self.placement.looks)
 
     @property
     def may_wait_for_a_sample(self) -> bool:
         """Whether a fresh look at the host may be all that is missing."""
-        return bool(self.pressure) or self.placement.settling
+        return self.pause is None and (bool(self.pressure) or self.placement.settling)
 
     @property
     def gates(self) -> tuple[Gate, ...]:
         """Every gate in words."""
         told = _Told()
         told.blocked_by("pressure", self.pressure, pressure_words(self.domains))
+        paused = () if self.pause is None else (self.pause,)
+        told.blocked_by("pause", paused, "no storm of attempts that end with 75")
         envelope = self.placement.envelope
         uuids = envelope.device_uuids if envelope is not None else ()
         told.blocked_by("devices", self.placement.blockers, ", ".join(uuids) or "needs none")
@@ -230,16 +240,18 @@ UNDECLARED = ProfileGates(
 )
 
 
-def profile_gates(
-    profile: Profile | None, job: Job | None, state: BrokerState, soft: SoftState
-) -> ProfileGates:
+def profile_gates(name: str, job: Job | None, state: BrokerState, soft: SoftState) -> ProfileGates:
     """The gates that a profile brings with it. `job`: who asks, for its declared run time."""
+    profile = state.policy.profiles.get(name)
     if profile is None:
         return UNDECLARED
     domains = tuple(domains_of(profile, state.policy, believed_sample(soft)))
     asker = ANYONE if job is None or not soft.fleet.places else newcomer(job, state, soft)
     return ProfileGates(
-        domains, pressure_blockers(domains, soft), choose(profile, state, soft, asker)
+        domains,
+        pressure_blockers(domains, soft),
+        choose(profile, state, soft, asker),
+        profile_pause(name, soft),
     )
 
 
@@ -334,8 +346,8 @@ class BlockerTable:
         asked = spokesman(job, self._state, self._soft)
         found = self._asked.get(asked.job)
         if found is None:
-            profile = self._state.policy.profiles.get(asked.profile)
-            found = self._run + profile_gates(profile, asked, self._state, self._soft).blockers
+            gates = profile_gates(asked.profile, asked, self._state, self._soft)
+            found = self._run + gates.blockers
             self._asked[asked.job] = found
         if capped is not None:
             return (*found, capped)

@@ -12,6 +12,7 @@ from .admission import BlockerTable
 from .placement import never_fits, probe_blocker, stale_sample
 from .soft import SoftState
 from .state import BrokerState, Job
+from .storm import storm_alarm
 
 WAIT_TOLD_MS = 60_000
 """So long may the first job of a generation wait without an alarm; jobs start in milliseconds."""
@@ -21,7 +22,7 @@ PROBE_TOLD_MS = 10_000
 
 def alarms(state: BrokerState, soft: SoftState) -> tuple[str, ...]:
     """What keeps the run from getting anywhere, in words; empty when nothing does."""
-    found = (_no_progress(state, soft), _probe_unknown(state, soft))
+    found = (_no_progress(state, soft), _probe_unknown(state, soft), storm_alarm(soft))
     return tuple(text for text in found if text is not None)
 
 

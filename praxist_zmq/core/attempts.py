@@ -19,7 +19,7 @@ from ..protocol.orders import (
     StopAttempt,
     Welcome,
 )
-from . import credentials, failure, generations, nested, registry_side
+from . import credentials, failure, generations, nested, registry_side, storm
 from .commands import LauncherSaid
 from .generation_gate import generation_refusal
 from .retry import decide_retry
@@ -220,6 +220,7 @@ def _ended(
     # cut, the allocation is still there to be released by the same report.
     if job.state == "running" and job.attempt == name:
         _decide_job(turn, job, attempt, at_ms, log_tail, permanent=permanent)
+    storm.end(turn.soft, attempt, permanent=permanent, cancelled=job.cancel_reason is not None)
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
     turn.soft.fleet.released(attempt.device_uuids, turn.stamp.mono_ms)
     turn.soft.begun_ms.pop(name, None)

@@ -28,9 +28,11 @@ from . import (
     leases,
     narrate,
     nested,
+    probe_grace,
     progress,
     queries,
     registry_side,
+    storm,
     watching,
 )
 from .commands import (
@@ -234,6 +236,8 @@ class Broker:
         registry_side.let_go(turn)
         lease_grant.compare_with_host(turn)
         leases.upkeep(turn)
+        probe_grace.give_up(turn)
+        storm.advance(self.state, self.soft)
         concurrency.adjust(turn)
         plan(turn)
         lease_grant.send_facts(turn)
@@ -263,6 +267,8 @@ class Broker:
             lease_grant.alive_due_ms(soft),
             attempts.stuck_due_ms(soft),
             nested.due_ms(soft),
+            storm.due_ms(self.state, soft),
+            probe_grace.due_ms(self.state, soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
         ]
@@ -387,6 +393,7 @@ class Broker:
         self.soft.sample = sample
         if sample.probe_state != "unknown":
             self.soft.probe_known_ms = sample.sampled_at_mono_ms
+        probe_grace.note_probe(self.soft, sample.probe_state)
         self.soft.fleet.take_sample(sample.devices, sample.sampled_at_mono_ms)
         note_sample(self.soft, sample)
         take_look(self.soft)

@@ -41,8 +41,8 @@ from .views import Viewer
 from .what_if import WhatIf
 
 ORDER = (
-    "admission", "recovery", "peer cap", "run limit", "host limit", "pressure", "class order",
-    "queue order", "devices", "credentials", "registry",
+    "admission", "recovery", "peer cap", "run limit", "host limit", "pressure", "pause",
+    "class order", "queue order", "devices", "credentials", "registry",
 )  # fmt: skip
 """How the gates are told, whatever the order in which admission asks."""
 OF_THE_JOB = {"peer_cap", "credentials_missing"}
@@ -112,7 +112,7 @@ def _gates(turn: Turn, job: Job, blockers: tuple[Blocker, ...]) -> tuple[Gate, .
     state, soft = turn.state, turn.soft
     run = run_gates(state, soft)
     asked = spokesman(job, state, soft)
-    lane = profile_gates(state.policy.profiles.get(asked.profile), asked, state, soft)
+    lane = profile_gates(asked.profile, asked, state, soft)
     told = {gate.name: gate for gate in (*run.gates, *lane.gates)}
     if told["admission"].state == "ok":
         told["admission"] = Gate(
@@ -232,11 +232,7 @@ def _other_profiles(turn: Turn, job: Job) -> list[str]:
     if peer_blocker(job, state, planned_by_peer(state, soft)) is not None:
         return []
     others = [name for name in state.policy.profiles if name != job.profile][:PROFILES_LOOKED_AT]
-    free = [
-        name
-        for name in others
-        if not profile_gates(state.policy.profiles[name], None, state, soft).blockers
-    ]
+    free = [name for name in others if not profile_gates(name, None, state, soft).blockers]
     return [
         f"use {name}, which would start now, only if the task calls it equivalent "
         "(this contract does not)"
@@ -285,7 +281,7 @@ def _explain_profile(turn: Turn, name: str) -> Explanation:
             "unknown_profile", f"profile {name!r} is not declared", [f"declared: {declared}"]
         )
     run = run_gates(state, soft)
-    lane = profile_gates(profile, None, state, soft)
+    lane = profile_gates(name, None, state, soft)
     blockers = run.blockers + lane.blockers
     empty, ever = _empty_host(turn, profile)
     if ever is not None:

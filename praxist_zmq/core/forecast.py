@@ -21,6 +21,7 @@ from .reservation import DEPARTURE_SHARE, expected_end_ms
 from .shortage import device_name, gib
 from .soft import SoftState
 from .state import BrokerState, Job
+from .storm import place_name
 from .survey import Look, look_round
 from .what_if import WhatIf
 
@@ -79,6 +80,7 @@ def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldSta
         *_external_falls(job, state, soft, budget),
         *_pressure_ends(job, state, soft, budget),
         *_limit_rises(job, state, soft, budget),
+        *_rests_end(job, state, soft, budget),
     ]
     if not found:
         found = _sequence(job, state, soft, budget, pressed=False)
@@ -338,6 +340,26 @@ def _pressure_ends(
     what_if = WhatIf(state, soft, looked=True)
     what_if.end_pressure()
     return [_unforeseen(words)] if _starts(what_if, job, budget) else []
+
+
+def _rests_end(job: Job, state: BrokerState, soft: SoftState, budget: _Budget) -> list[WouldStart]:
+    """The end of the rests that storms brought; the one that is over first is told."""
+    resting = [(rest.until_ms, key) for key, rest in soft.storms.rests.items() if not rest.is_open]
+    if not resting:
+        return []
+    what_if = WhatIf(state, soft, looked=True)
+    what_if.end_rests()
+    if not _starts(what_if, job, budget):
+        return []
+    until_ms, key = min(resting)
+    rest = soft.storms.rests[key]
+    if rest.trial is not None:
+        return [
+            _unforeseen(f"{rest.trial}, which tries {place_name(soft, key)}, goes on or ends well")
+        ]
+    seconds = max(0, until_ms - soft.now_ms) / 1000
+    event = f"the rest of {place_name(soft, key)} is over"
+    return [WouldStart(event=event[:500], job=None, likely_s=seconds, by_s=None)]
 
 
 def _limit_rises(

@@ -47,7 +47,7 @@ def _lanes_that_could_start(state: BrokerState, soft: SoftState) -> set[Lane]:
         head = soft.queue.head(lane)
         if head is None:
             continue
-        gates = profile_gates(state.policy.profiles.get(lane[1]), state.jobs[head], state, soft)
+        gates = profile_gates(lane[1], state.jobs[head], state, soft)
         if gates.envelope is not None or gates.may_wait_for_a_sample:
             found.add(lane)
     return found
@@ -60,7 +60,7 @@ def propose(state: BrokerState, soft: SoftState) -> Proposal | None:
     could: dict[str, Demand] = {}
     cpu: list[str] = []
     for name, profile in state.policy.profiles.items():
-        if profile_gates(profile, None, state, soft).envelope is None:
+        if profile_gates(name, None, state, soft).envelope is None:
             continue
         if profile.accelerator == "cpu":
             cpu.append(name)

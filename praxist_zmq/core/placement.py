@@ -38,6 +38,8 @@ class Placement:
     demand: Demand | None = None
     looks: tuple[Look, ...] = ()
     """Every device against the demand, when they can be judged and too few fit."""
+    now_ms: int = 0
+    """When that was."""
 
     @property
     def blockers(self) -> tuple[Blocker, ...]:
@@ -46,7 +48,7 @@ class Placement:
             return (self.unknown,)
         if self.demand is None:
             return ()
-        return device_blockers(self.demand, self.looks)
+        return device_blockers(self.demand, self.looks, self.now_ms)
 
     @property
     def may_be_passed(self) -> bool:
@@ -101,7 +103,7 @@ def choose(
         looks = _alike(demand, looks, fitting)
         fitting = {uuid: looks[uuid].key for uuid in fitting if looks[uuid].fits}
     if len(fitting) < demand.devices:
-        return Placement(None, demand=demand, looks=tuple(looks.values()))
+        return Placement(None, demand=demand, looks=tuple(looks.values()), now_ms=soft.now_ms)
     several = demand.devices > 1
     chosen = nsmallest(
         demand.devices,

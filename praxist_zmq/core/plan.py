@@ -21,6 +21,8 @@ from .queue import Lane
 from .reservation import kept_places, reservation_for, rests_on, still_holds
 from .soft import Denial, Plan, SoftState
 from .state import Job
+from .storm import begin
+from .storm_memory import Begun
 from .turn import Turn
 from .withdraw import drop_plan, reject
 
@@ -108,6 +110,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
     expect_look(soft, attempt, envelope.device_uuids, soft.now_ms)
     soft.begun_ms[attempt] = soft.now_ms
     soft.fleet.plan(attempt, envelope)
+    begin(soft, attempt, Begun(job.job, job.profile, envelope.device_uuids, soft.now_ms))
     if soft.reservation is not None and soft.reservation.job == job.job:
         soft.reservation = None
         _keep_places(turn)
@@ -121,7 +124,7 @@ def _reserved_first(turn: Turn) -> Chosen | None:
     job = turn.state.jobs[reservation.job]
     if _capped(turn, job.peer):
         return None
-    gates = profile_gates(turn.state.policy.profiles.get(job.profile), job, turn.state, turn.soft)
+    gates = profile_gates(job.profile, job, turn.state, turn.soft)
     return None if gates.envelope is None else (job, gates.envelope, gates.facts)
 
 
@@ -133,7 +136,7 @@ def _next(turn: Turn, blocked: dict[Lane, ProfileGates]) -> Chosen | None:
         if lane in blocked:
             continue
         job = state.jobs[name]
-        gates = profile_gates(state.policy.profiles.get(lane[1]), job, state, soft)
+        gates = profile_gates(lane[1], job, state, soft)
         if gates.envelope is None:
             blocked[lane] = gates
             passing = _passing(turn, lane, gates)
@@ -148,9 +151,8 @@ def _passing(turn: Turn, lane: Lane, gates: ProfileGates) -> Chosen | None:
     """A job behind a blocked head that ends before a kept place is needed: it takes nothing from
     anybody."""
     state, soft = turn.state, turn.soft
-    if gates.pressure or not gates.placement.may_be_passed:
+    if gates.held or not gates.placement.may_be_passed:
         return None
-    profile = state.policy.profiles.get(lane[1])
     head, *behind = (state.jobs[name] for name in soft.queue.first(lane, BACKFILL_DEPTH))
     shortest_ms = head.eta_ms
     for job in behind:
@@ -160,7 +162,7 @@ def _passing(turn: Turn, lane: Lane, gates: ProfileGates) -> Chosen | None:
         if _capped(turn, job.peer):
             continue
         shortest_ms = job.eta_ms
-        found = profile_gates(profile, job, state, soft)
+        found = profile_gates(lane[1], job, state, soft)
         if found.envelope is not None:
             return job, found.envelope, found.facts
     return None

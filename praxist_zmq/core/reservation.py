@@ -33,10 +33,13 @@ def reservation_for(
     no drain of ours would help it."""
     found: list[tuple[float, int, int, str]] = []
     for load in soft.fleet.loads(state):
+        uuid = load.sample.uuid
+        if soft.storms.resting("device", uuid) is not None:
+            continue
         if not room(without(load, load.holdings), demand).fits:
             continue
         at_ms, leaving = starts_at(load, demand, state, soft)
-        found.append((at_ms, leaving, load.sample.index, load.sample.uuid))
+        found.append((at_ms, leaving, load.sample.index, uuid))
     if len(found) < demand.devices:
         return None
     found.sort()
@@ -63,7 +66,7 @@ def still_holds(reservation: Reservation, state: BrokerState, soft: SoftState) -
         return True
     latest = 0.0
     for uuid in reservation.uuids:
-        if uuid not in soft.fleet.devices:
+        if uuid not in soft.fleet.devices or soft.storms.resting("device", uuid) is not None:
             return False
         load = soft.fleet.load(uuid, state)
         if not room(without(load, load.holdings), reservation.demand).fits:

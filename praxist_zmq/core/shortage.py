@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..protocol.views import Blocker
 from .demand import UTILIZATION_LIMIT_PCT, Demand, memory_limit_mib
+from .storm import pause_blocker
 from .survey import Look
 
 NAMES_SHOWN = 4
@@ -24,7 +25,7 @@ def device_name(look: Look) -> str:
     return f"GPU {look.load.sample.index}"
 
 
-def device_blockers(demand: Demand, looks: Sequence[Look]) -> tuple[Blocker, ...]:
+def device_blockers(demand: Demand, looks: Sequence[Look], now_ms: int) -> tuple[Blocker, ...]:
     """Every kind of obstacle on the devices that do not fit, each with its best number."""
     fitting = sum(look.fits for look in looks)
     found: list[Blocker] = []
@@ -45,6 +46,7 @@ def device_blockers(demand: Demand, looks: Sequence[Look]) -> tuple[Blocker, ...
     found += _memory(demand, rest)
     found += _alone(demand, rest)
     found += _kept(rest)
+    found += _resting(rest, now_ms)
     found += _silent(rest)
     return tuple(found)
 
@@ -119,6 +121,16 @@ def _kept(looks: Sequence[Look]) -> list[Blocker]:
     return list(found.values())
 
 
+def _resting(looks: Sequence[Look], now_ms: int) -> list[Blocker]:
+    """Of the devices that rest, the one whose rest is over first."""
+    resting = [(look.rest.until_ms, look) for look in looks if look.rest is not None]
+    if not resting:
+        return []
+    _, first = min(resting, key=lambda item: item[0])
+    assert first.rest is not None
+    return [pause_blocker(device_name(first), first.rest, now_ms)]
+
+
 def _silent(looks: Sequence[Look]) -> list[Blocker]:
     found = []
     settling = [look for look in looks if look.settling and look.room.unusable is None]
@@ -160,6 +172,8 @@ def device_words(look: Look) -> str:
         words.append("not idle")
     if look.kept is not None:
         words.append(f"kept for {look.kept.whose}")
+    if look.rest is not None:
+        words.append(f"rests: {look.rest.ends} attempts in a row ended with 75")
     if look.settling:
         words.append("not sampled since a job left")
     return ", ".join(words) or ("fits, alone" if verdict.alone else "fits")

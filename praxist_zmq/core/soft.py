@@ -21,6 +21,7 @@ from .fleet import Fleet
 from .kept_place import Reservation
 from .lease_memory import LeaseMemory
 from .queue import Queue
+from .storm_memory import Storms
 
 EVENTS_KEPT = 4_096
 ENVIRONMENT_CACHE = 128
@@ -147,11 +148,14 @@ class SoftState:
     surveys: dict[Demand, Any] = field(default_factory=dict)
     """Demand -> its `Survey` of the devices; profiles that declare the same share one."""
     reservation: Reservation | None = None
+    storms: Storms = field(default_factory=Storms)
     deadlines_ms: dict[int, float] = field(default_factory=dict)
     """Generation -> CLOCK_BOOTTIME of its deadline: a step of the wall clock does not move it."""
     sample: HostSampled | None = None
     probe_known_ms: int = 0
     """When it was last known whether there are devices; at first, when the broker started."""
+    probe_unknown_since_ms: int | None = None
+    """Since when every sample says that the devices are unknown, CLOCK_BOOTTIME."""
     begun_ms: dict[str, int] = field(default_factory=dict)
     """Attempts and plans that the newest sample cannot show yet: CLOCK_BOOTTIME of their start."""
     unlooked: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)

@@ -31,6 +31,12 @@ from .views import Viewer
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
 
+ORIGINAL_WORDS = {
+    "unavailable": "accelerator_unavailable",
+    "unsupported": "accelerator_unsupported",
+}
+"""The original system's words for why a profile can never run here, by the probe's state."""
+
 ProfileSource = Literal["named", "default", "stored"]
 
 
@@ -325,7 +331,8 @@ def check_open(turn: Turn, profile: str) -> None:
         return
     reason = never_fits(turn.state.policy.profiles[profile], sample)
     if reason is not None:
-        raise Refused("profile_unsatisfiable", f"profile {profile!r} {reason}")
+        word = ORIGINAL_WORDS.get(sample.probe_state, "accelerator_profile_unsatisfied")
+        raise Refused("profile_unsatisfiable", f"profile {profile!r} {reason} ({word})")
 
 
 def _record_environment(turn: Turn, prepared: PreparedEnvironment) -> None:

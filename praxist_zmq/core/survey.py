@@ -14,6 +14,7 @@ from .kept_place import KeptPlace
 from .room import Room, room, tightness
 from .soft import SoftState
 from .state import BrokerState
+from .storm_memory import Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,13 @@ class Look:
     """Something has left it since it was last sampled."""
     kept: KeptPlace | None = None
     """The place for somebody else that is in the way."""
+    rest: Rest | None = None
+    """The pause that keeps everything off it."""
 
     @property
     def fits(self) -> bool:
         """Whether the demand can be placed here now."""
-        return self.room.fits and not self.settling and self.kept is None
+        return self.room.fits and not self.settling and self.kept is None and self.rest is None
 
     @property
     def key(self) -> tuple[float, float, float, int]:
@@ -104,7 +107,8 @@ def look_at(
     verdict = room(load, demand)
     kept = _in_the_way(load, demand, soft, newcomer) if verdict.fits else None
     sampled_at_ms = soft.sample.sampled_at_mono_ms if soft.sample is not None else 0
-    return Look(load, verdict, soft.fleet.settling(uuid, sampled_at_ms), kept)
+    settling = soft.fleet.settling(uuid, sampled_at_ms)
+    return Look(load, verdict, settling, kept, soft.storms.resting("device", uuid))
 
 
 def _in_the_way(

@@ -45,6 +45,7 @@ class WhatIf:
             registry_requests=dict(soft.registry_requests),
             held_back=dict(soft.held_back),
             surveys={key: survey.copy() for key, survey in soft.surveys.items()},
+            storms=soft.storms.copy(),
         )
         self._queue_copied = False
         self._freed_peers: list[str] = []
@@ -128,6 +129,11 @@ class WhatIf:
                 lower[field] = max(0.0, high - 1e-3)
         self.soft.sample = sample.model_copy(update=lower)
 
+    def end_rests(self) -> None:
+        """Every placement that rests for a storm may be used again."""
+        resting, self.soft.storms.rests = self.soft.storms.rests, {}
+        self.soft.fleet.changed(tuple(key.name for key in resting if key.kind == "device"))
+
     def raise_limit(self) -> None:
         """The limit rises by one step."""
         self.state.limit += 1
@@ -148,8 +154,7 @@ class WhatIf:
             fleet=replace(soft.fleet, places={}, released_at_ms={}),
             surveys={},
         )
-        profile = state.policy.profiles.get(job.profile)
-        return not profile_gates(profile, job, state, looked).blockers
+        return not profile_gates(job.profile, job, state, looked).blockers
 
     def started(self) -> list[str]:
         """Plan as the broker does, until nothing more starts: the jobs that start, in order."""

@@ -6,6 +6,7 @@ from ..protocol import events as ev
 from ..protocol.ids import attempt_id
 from .soft import Plan
 from .state import Job
+from .storm import withdraw
 from .turn import Turn
 
 
@@ -20,6 +21,7 @@ def drop_plan(turn: Turn, attempt: str, put_back: bool) -> Plan | None:
     job = turn.state.jobs.get(found.job)
     if put_back and job is not None and job.state == "queued":
         soft.begun_ms.pop(attempt, None)
+        withdraw(soft, attempt)
         soft.queue.put(job)
     if job is not None:
         # What it stood for does not count for its peer any more; an attempt that comes of it does.
@@ -34,7 +36,9 @@ def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool
     turn.soft.lacking_credentials.pop(job.job, None)
     turn.soft.vault.pop(job.job, None)
     # The registry may be about to commit its plan; the answer is then released at once.
-    drop_plan(turn, attempt_id(job.job, job.attempt_counter + 1), put_back=False)
+    planned = attempt_id(job.job, job.attempt_counter + 1)
+    drop_plan(turn, planned, put_back=False)
+    withdraw(turn.soft, planned)
     turn.record(
         ev.JobRejected(
             at_ms=turn.stamp.at_ms,
