@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.errors import PraxistError
 from tests.support import oracle
 from tests.support.run import Run, send
 from tests.support.run_fixtures import MakeRun
@@ -177,9 +178,10 @@ def test_a_sentinel_by_hand_keeps_queued_jobs_from_starting(make_run: MakeRun) -
         run.submit(client, "waits", "exit:0")
         run.until_started("j-1.1")
         run.paths.shutdown_fence.touch()
-        wait_until(
-            lambda: "admission is closed" in " ".join(client.status()["warnings"]), "the fence"
-        )
+        with pytest.raises(PraxistError) as refused:  # also before the next sample of the host
+            run.submit(client, "at once", "exit:0")
+        assert refused.value.code == "admission_closed"
+        assert "admission is closed" in " ".join(client.status()["warnings"])
         run.open_gate("go")
         assert client.wait("j-1", 30).state == "completed"
         assert client.show("j-2").state == "queued"

@@ -100,7 +100,8 @@ def test_what_stands_at_its_barrier_waits_again_when_nothing_may_start(
     world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
     for _ in range(steps):
         world.deliver()
-    told = bool(world.launcher.runs) or any(isinstance(o, ReleaseAttempt) for o in world.to_launcher)
+    ordered = any(isinstance(order, ReleaseAttempt) for order in world.to_launcher)
+    told = bool(world.launcher.runs) or ordered
     if by_sentinel:
         world.turn(FenceSeen(present=True))
     else:
