@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..errors import PraxistError
 from ..protocol import limits
@@ -301,8 +301,14 @@ def restore_command(
 
 def redact(text: str, secrets: Mapping[str, OsText]) -> str:
     """Text for people with every known credential value and every telling shape removed."""
-    for name, value in secrets.items():
-        shown = display(value)
+    return redact_all(text, (secrets,))
+
+
+def redact_all(text: str, known: Iterable[Mapping[str, OsText]]) -> str:
+    """The same with the values of many jobs."""
+    pairs = dict.fromkeys((display(v), name) for vault in known for name, v in vault.items())
+    # The longest first: one value may be the beginning of another.
+    for shown, name in sorted(pairs, key=lambda pair: -len(pair[0])):
         if len(shown) >= 4:
             text = text.replace(shown, f"[{name}]")
     return _SECRET_VALUE.sub("[redacted]", _TELLING.sub("[redacted]", text))

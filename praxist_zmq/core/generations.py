@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from ..errors import PraxistError
 from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.orders import AbandonAttempt, WriteClosingSignal
@@ -18,6 +19,7 @@ from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
 from ..protocol.reports import StoreRead
 from ..protocol.views import GenerationView, ResultView
 from . import leases
+from .credentials import refuse_in_plain
 from .generation_gate import named, time_left_ms
 from .identity import identity_of
 from .maturity import advice, maturity, quota_met
@@ -101,7 +103,9 @@ def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
     if found.phase == "open":
         turn.record(
             ev.GenerationAssessed(
-                at_ms=turn.stamp.at_ms, generation=found.number, reason=request.reason
+                at_ms=turn.stamp.at_ms,
+                generation=found.number,
+                reason=turn.redacted(request.reason),
             )
         )
         rejected = _reject_queue(turn, found, "generation_assessment", only_ordinary=True)
@@ -110,15 +114,15 @@ def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
 
 def freeze(turn: Turn, request: req.FreezeGeneration) -> GenerationReply:
     """Start nothing more of one generation, or of all and of the run."""
-    state = turn.state
+    state, reason = turn.state, turn.redacted(request.reason)
     if request.generation is not None:
         found = named(state, request.generation)
-        return _reply(turn, found, freeze_one(turn, found, request.reason, request.signal))
+        return _reply(turn, found, freeze_one(turn, found, reason, request.signal))
     rejected = []
     if state.closed_reason is None:
         turn.record(ev.AdmissionClosed(at_ms=turn.stamp.at_ms, reason=ALL_FROZEN))
     for found in list(state.generations.values()):
-        rejected += freeze_one(turn, found, request.reason, request.signal)
+        rejected += freeze_one(turn, found, reason, request.signal)
     return _reply(turn, named(state, None), rejected)
 
 
@@ -148,7 +152,9 @@ def show(turn: Turn, request: req.ShowGeneration) -> GenerationReply:
 
 
 def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
-    """Evidence is known. The same again changes nothing; mature is never taken back."""
+    """Evidence is known. The same again changes nothing; mature is never taken back. Raises
+    Refused `generation_unknown`, PraxistError `literal_secret`."""
+    refuse_in_plain("the tag", request.tag, {})
     found = named(turn.state, request.generation)
     known = found.results.get(request.tag)
     peer = request.peer or _peer_of(turn.state, found.number, request.tag)
@@ -175,18 +181,21 @@ def store_read(turn: Turn, report: StoreRead) -> None:
     """What the task's own store holds. A failed reading is told; it takes nothing back."""
     warnings = turn.soft.warnings
     unknown: set[int] = set()
+    problem = None if report.problem is None else turn.redacted(report.problem)
     for one in report.results:
         number = turn.state.generation if one.generation is None else one.generation
         if number not in turn.state.generations:
             unknown.add(number)
             continue
-        publish(
-            turn,
-            req.PublishResult(
-                tag=one.tag, peer=one.peer, mature=one.mature, generation=number, source="store"
-            ),
-        )
-    problem = report.problem
+        try:
+            publish(
+                turn,
+                req.PublishResult(
+                    tag=one.tag, peer=one.peer, mature=one.mature, generation=number, source="store"
+                ),
+            )
+        except PraxistError as error:
+            problem = problem or error.detail
     if problem is None and unknown:
         problem = f"it tells of generations that were never opened: {sorted(unknown)[:8]}"
     if problem is None:

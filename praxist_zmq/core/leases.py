@@ -83,9 +83,8 @@ def decline(turn: Turn, request: req.DeclineLease) -> LeaseDeclined:
     if lease is None:
         raise Refused("unknown_lease", f"{peer} has none")
     if lease.state == "out" and not _lapse(turn, peer, "release_after_response_window"):
-        end(
-            turn, lease, "declined", "session_ended_without_submission", detail=request.reason[:500]
-        )
+        detail = turn.redacted(request.reason)[:500]
+        end(turn, lease, "declined", "session_ended_without_submission", detail=detail)
     return LeaseDeclined(lease=lease_view(lease, turn.soft))
 
 

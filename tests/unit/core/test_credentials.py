@@ -211,6 +211,11 @@ def test_redaction_removes_known_values_and_telling_shapes() -> None:
     assert "u:p@" not in text
 
 
+def test_redaction_takes_the_longer_of_two_values_whole() -> None:
+    secrets = {"A_TOKEN": "abcdefgh", "B_TOKEN": "abcdefgh-and-more"}
+    assert credentials.redact("bad abcdefgh-and-more", secrets) == "bad [B_TOKEN]"
+
+
 @pytest.mark.parametrize(
     ("text", "secret"),
     [

@@ -23,6 +23,7 @@ from praxist_zmq.protocol.requests import (
     ListResults,
     OpenGeneration,
     PublishResult,
+    ReportProgress,
     ShowGeneration,
     StopRun,
     SubmitJob,
@@ -33,8 +34,8 @@ from tests.support.broker_world import World
 
 def submit(world: World, tag: str, work_class: Any = "ordinary", **more: Any) -> Any:
     request = SubmitJob(
-        peer=more.pop("peer", "p1"), tag=tag, command=("run",), cwd="/", environment={},
-        work_class=work_class, **more,
+        peer=more.pop("peer", "p1"), tag=tag, command=("run",), cwd="/",
+        environment=more.pop("environment", {}), work_class=work_class, **more,
     )  # fmt: skip
     return world.ask(request)
 
@@ -416,3 +417,26 @@ def test_a_snapshot_of_the_old_form_still_loads() -> None:
     world.finish_one()
     world.settle()
     assert world.phase(0) == "closed"
+
+
+def test_no_word_of_a_client_brings_a_credential_to_the_disk_or_a_view() -> None:
+    secret, told = "0123456789abcdef0", "ghp_" + "a" * 36
+    world = World(limit=1)
+    submit(world, "a", environment={"MY_TOKEN": secret})
+    world.settle()
+    words = f"look at {secret} and {told}"
+    assert world.ask(PublishResult(tag=f"x/{told}")).code == "literal_secret"
+    world.turn(
+        StoreRead(results=(StoreResult(tag=f"x/{told}"), StoreResult(tag="b")), problem=None)
+    )
+    assert "looks like a credential" in " ".join(world.ask(GetStatus()).warnings)
+    assert [one.tag for one in world.ask(ListResults()).results] == ["b"]
+    leader = world.broker.state.attempts["j-1.1"].leader
+    assert leader is not None
+    progress = ReportProgress(attempt="j-1.1", pgid=leader.pid, done=1, total=2, text=words)
+    assert world.ask(progress).taken
+    assert world.ask(AssessGeneration(generation=0, reason=words)).generation.reason is not None
+    world.ask(FreezeGeneration(generation=0, reason=words))
+    written = b"".join(world.disk) + repr((world.replies, world.broker.soft.warnings)).encode()
+    for value in (secret, told):
+        assert value.encode() not in written

@@ -46,6 +46,15 @@ def decline(world: LeaseWorld, peer: str, lease_id: str | None = None) -> Any:
     return world.ask(DeclineLease(peer=peer, lease_id=lease_id))
 
 
+def test_the_reason_of_a_decline_brings_no_credential_to_the_disk() -> None:
+    world = LeaseWorld()
+    world.granted("a")
+    told = "ghp_" + "a" * 36
+    ended = world.ask(DeclineLease(peer="a", reason=f"look at {told}"))
+    assert ended.lease.detail == "look at [redacted]"
+    assert told.encode() not in b"".join(world.disk)
+
+
 # -- grants ---------------------------------------------------------------------------------
 
 
