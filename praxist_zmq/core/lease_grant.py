@@ -27,6 +27,9 @@ from .soft import SoftState
 from .state import BrokerState, Generation, Job
 from .turn import Turn
 
+HOLD_LONGER_MS = 10_000
+"""By which the registry holds the room of a lease longer than its peer may answer. It counts from
+before the grant is known here, and room that ends first would look as if real work had taken it."""
 ALIVE_MS = 2_000
 """Between two publications of the sequence: how long a lost one may go unnoticed."""
 
@@ -159,7 +162,7 @@ def _ask_hold(turn: Turn, lease_id: str, proposal: Proposal, window: int) -> Non
         lease_id=lease_id,
         envelope=proposal.envelope,
         facts=proposal.facts,
-        window_ms=window,
+        window_ms=window + HOLD_LONGER_MS,
     )
     turn.claim(message, "claim_lease", lease_id)
 

@@ -247,6 +247,23 @@ def test_locators_of_others_and_of_nobody_harm_nothing() -> None:
     assert stats(world).stale_submission == 2
 
 
+def test_the_room_of_a_lease_is_held_until_the_broker_has_ended_it() -> None:
+    """The registry counts from when it was asked, which is before the grant is known here."""
+    world = LeaseWorld()
+    world.silent = True
+    world.idle("a")
+    world.look(2)
+    ((request_id, claim),) = world.unanswered
+    ends_ms = world.now_ms + claim.window_ms
+    world.pass_time(500)
+    world.silent = False
+    world.to_registry.append((request_id, claim))
+    world.settle()
+    lease = world.lease("a")
+    assert lease is not None
+    assert ends_ms > world.broker.soft.leases.due_ms[lease.lease_id] + 1_000
+
+
 def test_a_submission_after_the_window_is_stale_and_the_lease_expired() -> None:
     world = LeaseWorld()
     lease = world.granted("a")
