@@ -25,6 +25,8 @@ from .turn import Refused, Turn
 
 COOLDOWN_MS = 60_000
 COOLDOWN_MAX_MS = 900_000
+STRANGE = "another peer's or generation's"
+"""Of a lease that a job has nothing to do with: no reason of an end."""
 Outcome = Literal["consumed", "declined", "expired", "revoked"]
 
 
@@ -60,7 +62,7 @@ def unregister(turn: Turn, request: req.UnregisterIdle) -> Done:
     dropped = turn.soft.leases.idle.pop(request.peer, None) is not None
     lease = turn.state.leases.of_peer(request.peer)
     if lease is not None:
-        end(turn, lease, "revoked", "peer_unregistered_idle_supply")
+        _end_by(turn, lease, "peer_unregistered_idle_supply")
     elif dropped:
         tell(turn, request.peer)
     return Done()
@@ -111,18 +113,26 @@ def answer(turn: Turn, job: Job, locator: str | None) -> None:
 def _redeem(turn: Turn, job: Job, locator: str) -> None:
     leases = turn.state.leases
     lease = leases.live.get(locator)
-    if lease is None or (lease.peer, lease.generation) != (job.peer, job.generation):
+    refusal = "" if lease is None else _refusal(lease, job)
+    if lease is None or refusal == STRANGE:
         used = locator in leases.consumed
         _count(turn, job, locator, "reuse_ignored" if used else "stale_submission")
     elif _overdue(turn, lease):
         end(turn, lease, "expired", "response_window_elapsed")
         _count(turn, job, locator, "stale_submission")
-    elif lease.priority == "mature" and job.work_class != "mature":
-        end(turn, lease, "revoked", "work_class_not_mature")
-    elif job.profile not in lease.profiles:
-        end(turn, lease, "revoked", "profile_not_admissible")
+    elif refusal is not None:
+        end(turn, lease, "revoked", refusal)
     else:
         end(turn, lease, "consumed", "experiment_submitted", job=job.job)
+
+
+def _refusal(lease: Lease, job: Job) -> str | None:
+    """Why a job is not what a lease asked for; None when it is."""
+    if (lease.peer, lease.generation) != (job.peer, job.generation):
+        return STRANGE
+    if lease.priority == "mature" and job.work_class != "mature":
+        return "work_class_not_mature"
+    return None if job.profile in lease.profiles else "profile_not_admissible"
 
 
 def _count(
@@ -291,7 +301,15 @@ def reopened(turn: Turn, generation: int) -> None:
 def recover(turn: Turn) -> None:
     """After a restart: no offer outlives the broker that made it. Who declined cools on."""
     state, memory = turn.state, turn.soft.leases
+    carried = {
+        job.lease_id: job for job in state.jobs.values() if job.lease_id in state.leases.live
+    }
     for lease in list(state.leases.live.values()):
+        job = carried.get(lease.lease_id)
+        if job is not None and _refusal(lease, job) is None:
+            # Of one batch, but only the first of it reached the disk before the end.
+            end(turn, lease, "consumed", "experiment_submitted", job=job.job)
+            continue
         over = lease.expires_at_ms <= turn.stamp.at_ms
         outcome: Outcome = "expired" if over else "revoked"
         end(turn, lease, outcome, "response_window_elapsed" if over else "scheduler_restarted")

@@ -278,6 +278,7 @@ def test_a_submission_after_the_window_is_stale_and_the_lease_expired() -> None:
     [
         ("fetch", "lease_fetched_after_expiry"),
         ("register", "idle_peer_reregistered_after_expiry"),
+        ("unregister", "response_window_elapsed"),
         ("decline", "release_after_response_window"),
         ("nothing", "response_window_elapsed"),
     ],
@@ -293,6 +294,8 @@ def test_each_way_in_which_an_expiry_is_noticed(what: str, reason: str) -> None:
         assert world.lease("a") is None
     elif what == "register":
         world.idle("a")
+    elif what == "unregister":
+        world.ask(UnregisterIdle(peer="a"))
     elif what == "decline":
         reply = decline(world, "a")
         assert isinstance(reply, LeaseDeclined)
@@ -461,6 +464,30 @@ def test_an_orderly_end_takes_leases_back_and_tells_the_host() -> None:
 
 
 # -- restarts, the host, what is shown ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("work_class", "end"),
+    [
+        ("mature", ("consumed", "experiment_submitted")),
+        ("scout", ("revoked", "scheduler_restarted")),
+    ],
+)
+def test_a_batch_that_reached_the_disk_in_part_still_used_its_lease(
+    work_class: str, end: tuple[str, str]
+) -> None:
+    world = LeaseWorld()
+    world.open(0, cohort_size=1)
+    lease = world.granted("a")
+    assert lease.priority == "mature"
+    world.send("a", "t1", lease.lease_id, work_class=work_class)
+    del world.disk[kinds(world).index("job_queued") + 1 :]
+    world.crash_broker()
+    world.settle()
+    assert world.ended(lease.lease_id) == end
+    assert stats(world).consumed == (end[0] == "consumed")
+    assert world.broker.state.jobs["j-1"].state == "running"
+    assert not world.rows
 
 
 @pytest.mark.parametrize(
