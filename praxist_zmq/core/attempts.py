@@ -311,6 +311,10 @@ def _finish(
         signature = attempt.detail or failure.signature(tail)
     elif state == "drained_unknown":
         signature = attempt.detail or None
+    else:
+        # First: an end that is on disk is not told again, so its evidence would be lost with the
+        # rest of the batch.
+        generations.completed(turn, job)
     turn.record(
         ev.JobFinished(
             at_ms=at_ms,
@@ -324,8 +328,6 @@ def _finish(
         )
     )
     turn.soft.vault.pop(job.job, None)
-    if state == "completed":
-        generations.completed(turn, job)
 
 
 def end(turn: Turn, attempt: Attempt, grace_ms: int) -> None:

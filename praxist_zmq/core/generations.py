@@ -245,7 +245,7 @@ def resume(turn: Turn) -> None:
 
 
 def completed(turn: Turn, job: Job) -> None:
-    """Mature work ended well: evidence, where its generation says so."""
+    """Mature work has ended well: evidence, where its generation says so. Told before its end."""
     found = turn.state.generations[job.generation]
     known = found.results.get(job.tag)
     if not found.publish_completed or job.work_class != "mature":

@@ -363,6 +363,27 @@ def test_mature_work_that_completes_is_evidence_where_the_run_says_so(
     assert {one.tag for one in world.ask(ListResults()).results} == known
 
 
+@pytest.mark.parametrize("kept", range(5))
+def test_evidence_of_completed_work_outlives_a_batch_that_reached_the_disk_in_part(
+    kept: int,
+) -> None:
+    world = World()
+    world.ask(OpenGeneration(generation=0, publish_completed=True))
+    submit(world, "m", "mature")
+    world.settle()
+    before = len(world.disk)
+    world.finish("j-1.1", 0)
+    world.deliver()
+    world.to_launcher.clear()  # nothing is sent of what is not on disk
+    assert len(world.disk) == before + 4
+    del world.disk[before + kept :]
+    world.crash_broker()
+    world.settle()
+    assert states(world) == {"m": "completed"}
+    assert [one.tag for one in world.ask(ListResults()).results] == ["m"]
+    assert not world.broker.state.attempts
+
+
 def test_the_store_adds_evidence_and_a_failing_one_takes_nothing_back() -> None:
     world = World()
     submit(world, "a", peer="p7")
