@@ -47,6 +47,7 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
     if request.deadline_seconds is not None:
         deadline = turn.stamp.at_ms + round(request.deadline_seconds * 1000)
     leases.reopened(turn, request.generation)
+    _about_to_open(turn, request.generation)
     turn.record(
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
@@ -59,11 +60,12 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
             rerun=request.rerun,
         )
     )
-    _opened(turn, request.generation)
     return _reply(turn, state.generations[request.generation])
 
 
-def _opened(turn: Turn, number: int) -> None:
+def _about_to_open(turn: Turn, number: int) -> None:
+    """Admission first: of a batch that reaches the disk in part, no more than an open admission
+    may be left, and whoever opens the generation does so again."""
     turn.soft.deadlines_ms.pop(number, None)
     turn.send("files", WriteClosingSignal(generation=number, present=False))
     if turn.state.closed_reason == ALL_FROZEN:
@@ -81,6 +83,7 @@ def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
     deadline = found.deadline_at_ms
     if deadline is not None and deadline <= turn.stamp.at_ms:
         deadline = None
+    _about_to_open(turn, number)
     turn.record(
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
@@ -93,7 +96,6 @@ def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
             rerun=known,
         )
     )
-    _opened(turn, number)
 
 
 def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:

@@ -34,6 +34,23 @@ def test_a_broker_that_takes_over_in_a_stop_goes_on_with_it() -> None:
     assert world.broker.state.jobs["j-1"].state == "failed"
 
 
+def test_a_stop_that_reached_the_disk_in_part_is_finished_by_the_next_broker() -> None:
+    world = World(limit=1)
+    for tag in ("runs", "waits", "waits too"):
+        world.ask(SubmitJob(peer="p", tag=tag, command=("true",), cwd="/", environment={}))
+    world.settle()
+    before = len(world.disk)
+    world.ask(StopRun())
+    assert len(world.disk) == before + 4
+    world.to_launcher.clear()
+    del world.disk[before + 2 :]  # the fence, and one rejection
+    world.crash_broker()
+    world.settle()
+    assert world.broker.stopped
+    states = [job.state for job in world.broker.state.jobs.values()]
+    assert states == ["failed", "rejected", "rejected"]
+
+
 def test_up_opens_a_stopped_run_again() -> None:
     world = stopped_world()
     world.settle()

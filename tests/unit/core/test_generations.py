@@ -236,6 +236,22 @@ def test_freezing_all_closes_admission_until_a_generation_is_opened() -> None:
     assert states(world)["runs"] == "running"
 
 
+def test_an_opening_that_reached_the_disk_in_part_is_done_again_by_the_next_up() -> None:
+    world = World()
+    world.ask(FreezeGeneration(reason="all"))
+    before = len(world.disk)
+    world.ask(OpenGeneration(generation=0))
+    assert len(world.disk) == before + 2
+    del world.disk[-1:]
+    world.crash_broker()
+    world.broker.begin(
+        world.stamp(), run_id="run", boot_id="boot-1", version="test", policy=world.policy,
+        generation=0, reopen=True, open_generation=True,
+    )  # fmt: skip
+    assert world.phase(0) == "open"
+    assert world.broker.state.closed_reason is None
+
+
 def test_a_stop_of_a_run_that_was_frozen_is_a_stop() -> None:
     world = World()
     world.ask(FreezeGeneration())
