@@ -51,9 +51,13 @@ def send_facts(turn: Turn) -> None:
     """Once a sample, while peers wait."""
     state, soft, memory = turn.state, turn.soft, turn.soft.leases
     sample = soft.sample
-    if not memory.idle or memory.supply_address is None or sample is None:
+    if not memory.idle:
+        memory.facts_sample_ms = -1  # what comes next is not in a row with what was told
         return
-    if sample.sampled_at_mono_ms <= memory.facts_sample_ms:
+    if memory.supply_address is None or sample is None:
+        return
+    previous_ms = memory.facts_sample_ms
+    if sample.sampled_at_mono_ms <= previous_ms:
         return
     memory.facts_sample_ms = sample.sampled_at_mono_ms
     free = free_slots(state, soft)
@@ -62,6 +66,7 @@ def send_facts(turn: Turn) -> None:
     facts = SupplyFacts(
         epoch=state.epoch,
         sample_ms=sample.sampled_at_mono_ms,
+        previous_ms=previous_ms,
         free_slots=free,
         profiles=() if proposal is None else proposal.profiles,
         idle_samples=state.policy.supply_idle_samples,

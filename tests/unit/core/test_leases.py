@@ -75,6 +75,19 @@ def test_six_idle_peers_and_three_slots_wake_three() -> None:
     assert stats(world).outstanding == 3
 
 
+def test_room_is_looked_at_anew_for_a_peer_that_comes_when_nobody_waited() -> None:
+    world = LeaseWorld(supply_idle_samples=3)
+    world.idle("a")
+    world.look(2)
+    world.ask(UnregisterIdle(peer="a"))
+    world.look(5)
+    world.idle("b")
+    world.look(1)
+    assert world.lease("b") is None
+    world.look(2)
+    assert world.lease("b") is not None
+
+
 def test_ids_are_not_guessed_and_do_not_come_again() -> None:
     world = LeaseWorld()
     first = world.granted("a")
