@@ -16,6 +16,7 @@ from ..protocol import events as ev
 from ..protocol.policy import Priority
 from ..protocol.replies import LeasesAlive
 from ..protocol.supply import IdlePeer, LeaseOffer, LeasesPlanned, SupplyFacts, SupplyGeneration
+from .admission import closed_words
 from .commands import SupplySaid
 from .generation_gate import takes_work
 from .lease_memory import HostHold, PendingOffer, Proposal
@@ -139,7 +140,7 @@ def _stands(
     found = state.generations.get(number)
     if found is None or memory.idle.get(peer) != number or not takes_work(found, soft):
         return False
-    if state.closed_reason is not None or not state.policy.supply_signal_enabled:
+    if closed_words(state, soft) is not None or not state.policy.supply_signal_enabled:
         return False
     if any(pending.peer == peer for pending in memory.offers.values()):
         return False

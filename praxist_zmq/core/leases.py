@@ -14,6 +14,7 @@ from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.claims import ReleaseLease
 from ..protocol.replies import Done, LeaseDeclined, LeaseReply, LeasesReply
+from .admission import closed_words
 from .generation_gate import generation_of, named, takes_work
 from .lease_memory import IDLE_PEERS_MAX
 from .lease_state import Lease
@@ -38,8 +39,9 @@ def register(turn: Turn, request: req.RegisterIdle) -> LeaseReply:
     state, memory, peer = turn.state, turn.soft.leases, request.peer
     if not state.policy.supply_signal_enabled:
         raise Refused("supply_disabled", "supply_signal_enabled is false in the contract in force")
-    if state.closed_reason is not None:
-        raise Refused("admission_closed", state.closed_reason)
+    closed = closed_words(state, turn.soft)
+    if closed is not None:
+        raise Refused("admission_closed", closed)
     number = generation_of(state, request.generation, peer)
     found = named(state, number)
     if not takes_work(found, turn.soft):
@@ -249,8 +251,9 @@ def upkeep(turn: Turn) -> None:
             end(turn, lease, "expired", "response_window_elapsed")
     for number in {lease.generation for lease in state.leases.live.values()}:
         _take_surplus_back(turn, state.generations[number])
+    closed = closed_words(state, turn.soft)
     for peer, number in list(memory.idle.items()):
-        if state.closed_reason is not None or not takes_work(state.generations[number], turn.soft):
+        if closed is not None or not takes_work(state.generations[number], turn.soft):
             del memory.idle[peer]
             tell(turn, peer)
 
@@ -258,9 +261,9 @@ def upkeep(turn: Turn) -> None:
 def _revocation(turn: Turn, lease: Lease) -> str | None:
     """Why a live lease cannot stand, whatever its window."""
     state = turn.state
-    if state.closed_reason is not None:
-        stopped = turn.soft.stopping
-        return "scheduler_stopped" if stopped else f"admission_closed:{state.closed_reason}"
+    closed = closed_words(state, turn.soft)
+    if closed is not None:
+        return "scheduler_stopped" if turn.soft.stopping else f"admission_closed:{closed}"
     found = state.generations[lease.generation]
     if found.phase in ("frozen", "closed"):
         return "generation_frozen"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from praxist_zmq.core import broker_snapshot
+from praxist_zmq.core.commands import FenceSeen
 from praxist_zmq.core.lease_memory import IDLE_PEERS_MAX
 from praxist_zmq.core.leases import cooldown_ms
 from praxist_zmq.protocol.claims import Envelope, LeaseRow
@@ -474,6 +475,22 @@ def test_an_orderly_end_takes_leases_back_and_tells_the_host() -> None:
     assert world.ended(lease.lease_id) == ("revoked", "scheduler_stopped")
     asked = [request.kind for _, request in world.to_registry]
     assert asked == ["release_lease", "deregister_run"]
+
+
+def test_the_shutdown_sentinel_ends_offers_and_waits_while_it_is_there() -> None:
+    world = LeaseWorld(slots=1)
+    lease = world.granted("a")
+    world.idle("b")
+    world.turn(FenceSeen(present=True))
+    outcome, reason = world.ended(lease.lease_id)
+    assert outcome == "revoked"
+    assert str(reason).startswith("admission_closed:the run's shutdown sentinel")
+    assert not world.broker.soft.leases.idle
+    assert world.ask(RegisterIdle(peer="c")).code == "admission_closed"
+    world.settle()
+    assert not world.rows
+    world.turn(FenceSeen(present=False))
+    assert world.granted("c").peer == "c"
 
 
 # -- restarts, the host, what is shown ------------------------------------------------------
