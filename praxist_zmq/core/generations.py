@@ -39,8 +39,14 @@ ALL_FROZEN = "every generation was frozen"
 
 
 def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
-    """Take work for a generation. Opening it again is how a frozen one is run again."""
+    """Take work for a generation. Opening it again is how a frozen one is run again: what is not
+    told of its peers stays as it was. Raises Refused `admission_closed`, `malformed_request`."""
     state = turn.state
+    kept = state.generations.get(request.generation) or Generation(request.generation, 0)
+    peers = request.peers or kept.peers
+    cohort = request.cohort_size or (len(request.peers) or kept.cohort_size)
+    quorum = request.mature_quorum or kept.mature_quorum
+    _check_peers(request.peers, cohort, quorum)
     if state.closed_reason not in (None, ALL_FROZEN):
         raise Refused("admission_closed", state.closed_reason or "")
     deadline = None
@@ -52,15 +58,25 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
             generation=request.generation,
-            cohort_size=request.cohort_size or (len(request.peers) or None),
+            cohort_size=cohort,
             deadline_at_ms=deadline,
-            mature_quorum=request.mature_quorum,
-            peers=request.peers,
+            mature_quorum=quorum,
+            peers=peers,
             publish_completed=request.publish_completed,
             rerun=request.rerun,
         )
     )
     return _reply(turn, state.generations[request.generation])
+
+
+def _check_peers(peers: tuple[str, ...], cohort: int | None, quorum: int | None) -> None:
+    if len(set(peers)) < len(peers):
+        raise Refused("malformed_request", "a peer is named twice")
+    if quorum is not None and cohort is not None and quorum > cohort:
+        raise Refused(
+            "malformed_request",
+            f"a cohort of {cohort} cannot meet a quorum of {quorum} distinct mature peers",
+        )
 
 
 def _about_to_open(turn: Turn, number: int) -> None:

@@ -342,6 +342,30 @@ def test_up_with_a_generation_that_had_ended_runs_it_again() -> None:
     assert submit(world, "waits").new
 
 
+def test_what_is_not_told_of_the_peers_of_a_generation_stays_as_it_was() -> None:
+    world = World()
+    peers = ("a", "b", "c")
+    world.ask(OpenGeneration(generation=3, peers=peers, mature_quorum=2, deadline_seconds=60))
+    close(world, 3)
+    again = world.ask(OpenGeneration(generation=3, rerun=True)).generation
+    assert (again.cohort_size, again.mature_quorum, again.deadline) == (3, 2, None)
+    assert set(again.advice) == set(peers)
+    changed = world.ask(OpenGeneration(generation=3, peers=("x", "y"), cohort_size=9)).generation
+    assert (changed.cohort_size, changed.mature_quorum, set(changed.advice)) == (9, 2, {"x", "y"})
+
+
+def test_a_quorum_that_no_cohort_meets_and_a_peer_named_twice_are_refused() -> None:
+    world = World()
+    for facts in (
+        {"cohort_size": 2, "mature_quorum": 3},
+        {"peers": ("a", "b"), "mature_quorum": 3},
+        {"peers": ("a", "a")},
+    ):
+        reply = world.ask(OpenGeneration(generation=3, **facts))  # type: ignore[arg-type]
+        assert reply.code == "malformed_request"
+    assert 3 not in world.broker.state.generations
+
+
 # -- evidence -------------------------------------------------------------------------------
 
 
