@@ -152,10 +152,13 @@ def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
         )
     if attempt.phase != "bound" or attempt.shim != report.shim:
         return
-    if attempt.attempt in turn.soft.released:
-        turn.order(ReleaseAttempt(attempt=attempt.attempt))
-    else:
+    if attempt.attempt not in turn.soft.released:
         registry_side.bind(turn, attempt)
+    elif registry_side.may_not_go(turn, turn.state.jobs[attempt.job]):
+        # Its GO may not have arrived. What has begun is not abandoned by that.
+        turn.order(AbandonAttempt(attempt=attempt.attempt))
+    else:
+        turn.order(ReleaseAttempt(attempt=attempt.attempt))
 
 
 def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:

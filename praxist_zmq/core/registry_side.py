@@ -306,15 +306,19 @@ def _bound(turn: Turn, name: str) -> None:
         return
     turn.soft.unlooked.pop(name, None)
     job = turn.state.jobs[attempt.job]
-    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
-    halted = halted_words(turn.state, turn.soft)
-    if unwanted or halted or not still_fits(attempt, turn.state, turn.soft):
+    if may_not_go(turn, job) or not still_fits(attempt, turn.state, turn.soft):
         # Not wanted any more, nothing may start now, or others took the room since it was planned:
         # then it waits again.
         turn.order(AbandonAttempt(attempt=name))
         return
     turn.soft.released.add(name)
     turn.order(ReleaseAttempt(attempt=name))
+
+
+def may_not_go(turn: Turn, job: Job) -> bool:
+    """Whether an attempt of the job that has not begun must not begin now."""
+    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
+    return unwanted or halted_words(turn.state, turn.soft) is not None
 
 
 def let_go(turn: Turn) -> None:

@@ -107,6 +107,20 @@ def test_what_stands_at_its_barrier_never_runs_after_a_freeze(steps: int, crash:
     assert check_history(decode_event(body) for body in world.disk) == []
 
 
+def test_a_go_that_was_lost_is_not_given_again_after_a_freeze() -> None:
+    world = World(limit=1)
+    submit(world, "a")
+    while not any(isinstance(order, ReleaseAttempt) for order in world.to_launcher):
+        assert world.deliver()
+    world.to_launcher.clear()
+    assert close(world).draining == ("j-1",), "for all that is known it runs"
+    world.connect_launcher()  # the same one: it did not read for a while
+    world.settle()
+    assert world.launcher.runs == {}
+    assert states(world) == {"a": "rejected"}
+    assert world.phase(0) == "closed"
+
+
 def test_a_restart_finishes_a_close_that_was_cut_off() -> None:
     world = World(limit=1)
     for tag in ("runs", "waits", "waits too"):
