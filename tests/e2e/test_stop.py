@@ -108,6 +108,24 @@ def test_a_copied_environment_is_told_and_left_alone(
     assert f"left     pid {by_folder.pid} sleep (run dir matches by folder only" in again.out
 
 
+def test_what_a_peer_protects_itself_is_told_and_left_alone(
+    run: Run, strangers: list[subprocess.Popen[bytes]]
+) -> None:
+    own = subprocess.Popen(["sleep", "600"], env={}, cwd="/", start_new_session=True)
+    strangers.append(own)
+    run.cli("protected", "register", str(own.pid), "--peer", "p1").ok()
+    stopped = run.cli("stop", "--yes", "--grace", "1s", "--json")
+    assert stopped.status == 1
+    told = stopped.document
+    assert told["remaining_pids"] == [own.pid]
+    reasons = {each["pid"]: each["reason"] for each in told["left_alone"]}
+    assert reasons[own.pid] == "protected, of peer p1"
+    assert own.poll() is None
+    own.kill()
+    own.wait()
+    assert run.cli("stop", "--yes").status == 0
+
+
 def test_a_scheduler_that_hangs_is_ended_with_the_run(run: Run) -> None:
     _two_running(run)
     send(run.processes()["broker"], signal.SIGSTOP)
