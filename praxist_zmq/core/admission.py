@@ -36,6 +36,7 @@ COARSE = {
 SILENCE_MAX_MS = 5_000
 """An answer takes milliseconds. After this long the registry counts as hung."""
 FENCED = "the run's shutdown sentinel, ORCHESTRATOR_SHUTDOWN, is there"
+HELD = "admission is held for a drain"
 NAMES_SHOWN = 5
 NAME_SHOWN = 64
 """A submitter chooses the names of variables, and a blocker's detail has a bound."""
@@ -91,7 +92,7 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
     """The gates that are the same for every job of the run."""
     denial = soft.registry_denial
     return _run_gates(
-        closed_words(state, soft) or ("admission is held for a drain" if soft.held else None),
+        halted_words(state, soft),
         soft.launcher_ready,
         soft.registry_ready,
         registry_silence(soft),
@@ -104,6 +105,11 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
 def closed_words(state: BrokerState, soft: SoftState) -> str | None:
     """Why the run takes and starts nothing; None when it does."""
     return state.closed_reason or (FENCED if soft.fenced else None)
+
+
+def halted_words(state: BrokerState, soft: SoftState) -> str | None:
+    """Why the run starts nothing, though it may take work; None when it does."""
+    return closed_words(state, soft) or (HELD if soft.held else None)
 
 
 def limit_range(state: BrokerState) -> tuple[int, int]:

@@ -152,10 +152,13 @@ def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
         )
     if attempt.phase != "bound" or attempt.shim != report.shim:
         return
-    if attempt.attempt in turn.soft.released:
-        turn.order(ReleaseAttempt(attempt=attempt.attempt))
-    else:
+    if attempt.attempt not in turn.soft.released:
         registry_side.bind(turn, attempt)
+    elif registry_side.may_not_go(turn, turn.state.jobs[attempt.job]):
+        # Its GO may not have arrived. What has begun is not abandoned by that.
+        turn.order(AbandonAttempt(attempt=attempt.attempt))
+    else:
+        turn.order(ReleaseAttempt(attempt=attempt.attempt))
 
 
 def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:
@@ -312,6 +315,10 @@ def _finish(
         signature = attempt.detail or failure.signature(tail)
     elif state == "drained_unknown":
         signature = attempt.detail or None
+    else:
+        # First: an end that is on disk is not told again, so its evidence would be lost with the
+        # rest of the batch.
+        generations.completed(turn, job)
     turn.record(
         ev.JobFinished(
             at_ms=at_ms,
@@ -325,8 +332,6 @@ def _finish(
         )
     )
     turn.soft.vault.pop(job.job, None)
-    if state == "completed":
-        generations.completed(turn, job)
 
 
 def end(turn: Turn, attempt: Attempt, grace_ms: int) -> None:

@@ -158,7 +158,7 @@ class Broker:
             turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
         if open_generation:
             generations.open_at_start(turn, generation, known=known)
-        # A broker that takes over in the middle of a stop goes on with it.
+        # A broker that takes over in the middle of a stop goes on with it, below.
         self.soft.stopping = stopped and not reopen
         for job in list(self.state.jobs.values()):
             if job.state == "running" and self.state.live_attempt(job) is None:
@@ -176,6 +176,8 @@ class Broker:
             if self.state.jobs[attempt.job].work_class != "mature"
         )
         generations.resume(turn)
+        if self.soft.stopping:
+            control.resume_stop(turn)
         for attempt in self.state.attempts.values():
             # While nothing was decided here, others may have taken the room.
             if attempt.phase in ("allocated", "bound"):

@@ -132,9 +132,21 @@ def stop(turn: Turn, request: req.StopRun) -> Stopping:
     if state.closed_reason != STOPPED:
         turn.record(ev.AdmissionClosed(at_ms=turn.stamp.at_ms, reason=STOPPED))
     soft.stopping = True
+    _end_all(turn, queued, running, round(request.grace_seconds * 1000))
+    return answer
+
+
+def resume_stop(turn: Turn) -> None:
+    """After a restart: what a stop may not have got to is done, with the grace of a cancel where
+    its own is not on disk."""
+    jobs = list(turn.state.jobs.values())
+    queued = [job for job in jobs if job.state == "queued"]
+    running = [job for job in jobs if job.state == "running" and job.cancel_reason is None]
+    _end_all(turn, queued, running, CANCEL_GRACE_MS)
+
+
+def _end_all(turn: Turn, queued: list[Job], running: list[Job], grace_ms: int) -> None:
     for job in queued:
         reject(turn, job, "admission_closed", STOPPED, frees_identity=False)
-    grace_ms = round(request.grace_seconds * 1000)
     for job in running:
         _end_running(turn, job, STOPPED, grace_ms)
-    return answer

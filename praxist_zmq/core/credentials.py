@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..errors import PraxistError
 from ..protocol import limits
@@ -81,6 +81,9 @@ _PLAIN_LENGTH_MIN = 16
 """A shorter value in a tag or a path is as likely to be a word that somebody also uses there."""
 _INNER_LENGTH_MIN = 8
 """A shorter value inside an argument is as likely to be chance as the secret."""
+CREDENTIALS_COMPARED_MAX = 64
+"""An environment with more long ones is taken as nothing but credentials: to look for each of very
+many in all the rest would cost time by the square of what a peer may send."""
 _SPAN_BYTES = 24
 """What the JSON of a span takes besides the name, with the text around it."""
 
@@ -91,7 +94,12 @@ def is_credential(name: str, value: OsText) -> bool:
         return False
     if _SECRET_NAME.match(name):
         return True
-    return isinstance(value, str) and _SECRET_VALUE.search(value) is not None
+    return _SECRET_VALUE.search(_legible(value)) is not None
+
+
+def _legible(text: OsText) -> str:
+    """What shapes are looked for in: a byte that is no text must not look like part of a word."""
+    return text if isinstance(text, str) else to_bytes(text).decode("utf-8", errors="replace")
 
 
 def digest(key: bytes, name: str, value: OsText) -> SecretDigest:
@@ -104,15 +112,27 @@ def split_environment(
     key: bytes, environment: Mapping[str, OsText]
 ) -> tuple[dict[str, OsText | SecretDigest], dict[str, OsText]]:
     """(what may be written, the credential values that stay in memory)."""
+    secrets = {name: value for name, value in environment.items() if is_credential(name, value)}
+    repeating = _repeats_one(secrets, environment)
     stored: dict[str, OsText | SecretDigest] = {}
-    secrets: dict[str, OsText] = {}
     for name, value in environment.items():
-        if is_credential(name, value):
-            stored[name] = digest(key, name, value)
+        if name in repeating:
             secrets[name] = value
-        else:
-            stored[name] = value
+        stored[name] = digest(key, name, value) if name in secrets else value
     return stored, secrets
+
+
+def _repeats_one(secrets: Mapping[str, OsText], environment: Mapping[str, OsText]) -> set[str]:
+    """Variables that are none by themselves and hold the value of one, as the last command line
+    of a shell may."""
+    long = {to_bytes(value) for value in secrets.values()}
+    long = {raw for raw in long if len(raw) >= _PLAIN_LENGTH_MIN and not raw.startswith(b"/")}
+    plain = {name: to_bytes(value) for name, value in environment.items() if name not in secrets}
+    if len(long) > CREDENTIALS_COMPARED_MAX:
+        return set(plain)
+    whole = b"\0".join(plain.values())
+    found = [raw for raw in long if raw in whole]
+    return {name for name, value in plain.items() if any(raw in value for raw in found)}
 
 
 def environment_id(stored: Mapping[str, OsText | SecretDigest]) -> str:
@@ -162,6 +182,9 @@ def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) ->
         ((n, v) for n, v in secrets.items() if isinstance(v, str) and v),
         key=lambda item: -len(item[1]),
     )
+    for index, word in enumerate(command):
+        if isinstance(word, RawBytes):
+            _refuse_in_bytes(index, word, secrets)
     stored: StoredCommand = command
     if values:
         _check_growth(command, values)
@@ -211,9 +234,27 @@ def _store_argument(argument: OsText, values: list[tuple[str, str]]) -> StoredTe
     return MixedText(parts=tuple(parts))
 
 
-def _refuse_literal(command: StoredCommand, index: int, argument: StoredText) -> None:
-    if not isinstance(argument, str):
+def _refuse_in_bytes(index: int, word: RawBytes, secrets: Mapping[str, OsText]) -> None:
+    """Only text is stored in parts."""
+    raw = to_bytes(word)
+    for name, value in secrets.items():
+        inner = to_bytes(value)
+        if inner and (inner == raw or (len(inner) >= _INNER_LENGTH_MIN and inner in raw)):
+            raise PraxistError(
+                "literal_secret",
+                f"argument {index} holds the value of {name[:64]} and is not UTF-8; let the "
+                "program read the variable",
+            )
+
+
+def _refuse_literal(command: StoredCommand, index: int, stored: StoredText) -> None:
+    if isinstance(stored, MixedText):
+        # What is beside a credential of a variable may be one of no variable.
+        texts = [part for part in stored.parts if isinstance(part, str)]
+        if any(_LITERAL_SECRET.search(text) for text in texts):
+            raise _literal(index)
         return
+    argument = _legible(stored)
     name, separator, value = argument.partition("=")
     if separator and _SECRET_OPTION.match(name):
         suspect = value
@@ -227,9 +268,13 @@ def _refuse_literal(command: StoredCommand, index: int, argument: StoredText) ->
         suspect = ""
     literal = len(suspect) >= _INNER_LENGTH_MIN and not suspect.startswith(_NOT_LITERAL)
     if literal or _LITERAL_SECRET.search(argument):
-        raise PraxistError(
-            "literal_secret", f"argument {index} looks like a credential; nothing was written"
-        )
+        raise _literal(index)
+
+
+def _literal(index: int) -> PraxistError:
+    return PraxistError(
+        "literal_secret", f"argument {index} looks like a credential; nothing was written"
+    )
 
 
 def restore_command(
@@ -256,8 +301,14 @@ def restore_command(
 
 def redact(text: str, secrets: Mapping[str, OsText]) -> str:
     """Text for people with every known credential value and every telling shape removed."""
-    for name, value in secrets.items():
-        shown = display(value)
+    return redact_all(text, (secrets,))
+
+
+def redact_all(text: str, known: Iterable[Mapping[str, OsText]]) -> str:
+    """The same with the values of many jobs."""
+    pairs = dict.fromkeys((display(v), name) for vault in known for name, v in vault.items())
+    # The longest first: one value may be the beginning of another.
+    for shown, name in sorted(pairs, key=lambda pair: -len(pair[0])):
         if len(shown) >= 4:
             text = text.replace(shown, f"[{name}]")
     return _SECRET_VALUE.sub("[redacted]", _TELLING.sub("[redacted]", text))
@@ -271,5 +322,5 @@ def refuse_in_plain(what: str, text: OsText, secrets: Mapping[str, OsText]) -> N
         inner = display(value)
         if len(inner) >= _PLAIN_LENGTH_MIN and not inner.startswith("/") and inner in shown:
             raise PraxistError("literal_secret", f"{what} holds the value of {name[:64]}")
-    if _LITERAL_SECRET.search(shown):
+    if _LITERAL_SECRET.search(_legible(text)):
         raise PraxistError("literal_secret", f"{what} looks like a credential; nothing was written")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from ..errors import PraxistError
 from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.orders import AbandonAttempt, WriteClosingSignal
@@ -18,6 +19,7 @@ from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
 from ..protocol.reports import StoreRead
 from ..protocol.views import GenerationView, ResultView
 from . import leases
+from .credentials import refuse_in_plain
 from .generation_gate import named, time_left_ms
 from .identity import identity_of
 from .maturity import advice, maturity, quota_met
@@ -37,31 +39,49 @@ ALL_FROZEN = "every generation was frozen"
 
 
 def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
-    """Take work for a generation. Opening it again is how a frozen one is run again."""
+    """Take work for a generation. Opening it again is how a frozen one is run again: what is not
+    told of its peers stays as it was. Raises Refused `admission_closed`, `malformed_request`."""
     state = turn.state
+    kept = state.generations.get(request.generation) or Generation(request.generation, 0)
+    peers = request.peers or kept.peers
+    cohort = request.cohort_size or (len(request.peers) or kept.cohort_size)
+    quorum = request.mature_quorum or kept.mature_quorum
+    _check_peers(request.peers, cohort, quorum)
     if state.closed_reason not in (None, ALL_FROZEN):
         raise Refused("admission_closed", state.closed_reason or "")
     deadline = None
     if request.deadline_seconds is not None:
         deadline = turn.stamp.at_ms + round(request.deadline_seconds * 1000)
     leases.reopened(turn, request.generation)
+    _about_to_open(turn, request.generation)
     turn.record(
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
             generation=request.generation,
-            cohort_size=request.cohort_size or (len(request.peers) or None),
+            cohort_size=cohort,
             deadline_at_ms=deadline,
-            mature_quorum=request.mature_quorum,
-            peers=request.peers,
+            mature_quorum=quorum,
+            peers=peers,
             publish_completed=request.publish_completed,
             rerun=request.rerun,
         )
     )
-    _opened(turn, request.generation)
     return _reply(turn, state.generations[request.generation])
 
 
-def _opened(turn: Turn, number: int) -> None:
+def _check_peers(peers: tuple[str, ...], cohort: int | None, quorum: int | None) -> None:
+    if len(set(peers)) < len(peers):
+        raise Refused("malformed_request", "a peer is named twice")
+    if quorum is not None and cohort is not None and quorum > cohort:
+        raise Refused(
+            "malformed_request",
+            f"a cohort of {cohort} cannot meet a quorum of {quorum} distinct mature peers",
+        )
+
+
+def _about_to_open(turn: Turn, number: int) -> None:
+    """Admission first: of a batch that reaches the disk in part, no more than an open admission
+    may be left, and whoever opens the generation does so again."""
     turn.soft.deadlines_ms.pop(number, None)
     turn.send("files", WriteClosingSignal(generation=number, present=False))
     if turn.state.closed_reason == ALL_FROZEN:
@@ -79,6 +99,7 @@ def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
     deadline = found.deadline_at_ms
     if deadline is not None and deadline <= turn.stamp.at_ms:
         deadline = None
+    _about_to_open(turn, number)
     turn.record(
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
@@ -91,7 +112,6 @@ def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
             rerun=known,
         )
     )
-    _opened(turn, number)
 
 
 def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
@@ -101,7 +121,9 @@ def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
     if found.phase == "open":
         turn.record(
             ev.GenerationAssessed(
-                at_ms=turn.stamp.at_ms, generation=found.number, reason=request.reason
+                at_ms=turn.stamp.at_ms,
+                generation=found.number,
+                reason=turn.redacted(request.reason),
             )
         )
         rejected = _reject_queue(turn, found, "generation_assessment", only_ordinary=True)
@@ -110,15 +132,15 @@ def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
 
 def freeze(turn: Turn, request: req.FreezeGeneration) -> GenerationReply:
     """Start nothing more of one generation, or of all and of the run."""
-    state = turn.state
+    state, reason = turn.state, turn.redacted(request.reason)
     if request.generation is not None:
         found = named(state, request.generation)
-        return _reply(turn, found, freeze_one(turn, found, request.reason, request.signal))
+        return _reply(turn, found, freeze_one(turn, found, reason, request.signal))
     rejected = []
     if state.closed_reason is None:
         turn.record(ev.AdmissionClosed(at_ms=turn.stamp.at_ms, reason=ALL_FROZEN))
     for found in list(state.generations.values()):
-        rejected += freeze_one(turn, found, request.reason, request.signal)
+        rejected += freeze_one(turn, found, reason, request.signal)
     return _reply(turn, named(state, None), rejected)
 
 
@@ -148,7 +170,9 @@ def show(turn: Turn, request: req.ShowGeneration) -> GenerationReply:
 
 
 def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
-    """Evidence is known. The same again changes nothing; mature is never taken back."""
+    """Evidence is known. The same again changes nothing; mature is never taken back. Raises
+    Refused `generation_unknown`, PraxistError `literal_secret`."""
+    refuse_in_plain("the tag", request.tag, {})
     found = named(turn.state, request.generation)
     known = found.results.get(request.tag)
     peer = request.peer or _peer_of(turn.state, found.number, request.tag)
@@ -175,18 +199,21 @@ def store_read(turn: Turn, report: StoreRead) -> None:
     """What the task's own store holds. A failed reading is told; it takes nothing back."""
     warnings = turn.soft.warnings
     unknown: set[int] = set()
+    problem = None if report.problem is None else turn.redacted(report.problem)
     for one in report.results:
         number = turn.state.generation if one.generation is None else one.generation
         if number not in turn.state.generations:
             unknown.add(number)
             continue
-        publish(
-            turn,
-            req.PublishResult(
-                tag=one.tag, peer=one.peer, mature=one.mature, generation=number, source="store"
-            ),
-        )
-    problem = report.problem
+        try:
+            publish(
+                turn,
+                req.PublishResult(
+                    tag=one.tag, peer=one.peer, mature=one.mature, generation=number, source="store"
+                ),
+            )
+        except PraxistError as error:
+            problem = problem or error.detail
     if problem is None and unknown:
         problem = f"it tells of generations that were never opened: {sorted(unknown)[:8]}"
     if problem is None:
@@ -236,7 +263,7 @@ def resume(turn: Turn) -> None:
 
 
 def completed(turn: Turn, job: Job) -> None:
-    """Mature work ended well: evidence, where its generation says so."""
+    """Mature work has ended well: evidence, where its generation says so. Told before its end."""
     found = turn.state.generations[job.generation]
     known = found.results.get(job.tag)
     if not found.publish_completed or job.work_class != "mature":

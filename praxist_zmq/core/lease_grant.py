@@ -16,6 +16,7 @@ from ..protocol import events as ev
 from ..protocol.policy import Priority
 from ..protocol.replies import LeasesAlive
 from ..protocol.supply import IdlePeer, LeaseOffer, LeasesPlanned, SupplyFacts, SupplyGeneration
+from .admission import closed_words
 from .commands import SupplySaid
 from .generation_gate import takes_work
 from .lease_memory import HostHold, PendingOffer, Proposal
@@ -27,6 +28,9 @@ from .soft import SoftState
 from .state import BrokerState, Generation, Job
 from .turn import Turn
 
+HOLD_LONGER_MS = 10_000
+"""By which the registry holds the room of a lease longer than its peer may answer. It counts from
+before the grant is known here, and room that ends first would look as if real work had taken it."""
 ALIVE_MS = 2_000
 """Between two publications of the sequence: how long a lost one may go unnoticed."""
 
@@ -48,9 +52,13 @@ def send_facts(turn: Turn) -> None:
     """Once a sample, while peers wait."""
     state, soft, memory = turn.state, turn.soft, turn.soft.leases
     sample = soft.sample
-    if not memory.idle or memory.supply_address is None or sample is None:
+    if not memory.idle:
+        memory.facts_sample_ms = -1  # what comes next is not in a row with what was told
         return
-    if sample.sampled_at_mono_ms <= memory.facts_sample_ms:
+    if memory.supply_address is None or sample is None:
+        return
+    previous_ms = memory.facts_sample_ms
+    if sample.sampled_at_mono_ms <= previous_ms:
         return
     memory.facts_sample_ms = sample.sampled_at_mono_ms
     free = free_slots(state, soft)
@@ -59,6 +67,7 @@ def send_facts(turn: Turn) -> None:
     facts = SupplyFacts(
         epoch=state.epoch,
         sample_ms=sample.sampled_at_mono_ms,
+        previous_ms=previous_ms,
         free_slots=free,
         profiles=() if proposal is None else proposal.profiles,
         idle_samples=state.policy.supply_idle_samples,
@@ -131,7 +140,7 @@ def _stands(
     found = state.generations.get(number)
     if found is None or memory.idle.get(peer) != number or not takes_work(found, soft):
         return False
-    if state.closed_reason is not None or not state.policy.supply_signal_enabled:
+    if closed_words(state, soft) is not None or not state.policy.supply_signal_enabled:
         return False
     if any(pending.peer == peer for pending in memory.offers.values()):
         return False
@@ -165,7 +174,7 @@ def _ask_hold(turn: Turn, lease_id: str, proposal: Proposal, window: int) -> Non
         lease_id=lease_id,
         envelope=proposal.envelope,
         facts=proposal.facts,
-        window_ms=window,
+        window_ms=window + HOLD_LONGER_MS,
     )
     turn.claim(message, "claim_lease", lease_id)
 

@@ -51,7 +51,7 @@ class LeaseMemory:
     supply_address: Any = None
     """Where the supply process is; None until it has said so."""
     facts_sample_ms: int = -1
-    """The sample that it was last told of."""
+    """The sample that it was last told of; -1 when it knows of none, or nobody has waited since."""
     idle: dict[str, int] = field(default_factory=dict)
     """Peer that waits -> its generation, longest first."""
     offers: dict[str, PendingOffer] = field(default_factory=dict)

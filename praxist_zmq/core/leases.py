@@ -14,6 +14,7 @@ from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.claims import ReleaseLease
 from ..protocol.replies import Done, LeaseDeclined, LeaseReply, LeasesReply
+from .admission import closed_words
 from .generation_gate import generation_of, named, takes_work
 from .lease_memory import IDLE_PEERS_MAX
 from .lease_state import Lease
@@ -25,6 +26,8 @@ from .turn import Refused, Turn
 
 COOLDOWN_MS = 60_000
 COOLDOWN_MAX_MS = 900_000
+STRANGE = "another peer's or generation's"
+"""Of a lease that a job has nothing to do with: no reason of an end."""
 Outcome = Literal["consumed", "declined", "expired", "revoked"]
 
 
@@ -36,8 +39,9 @@ def register(turn: Turn, request: req.RegisterIdle) -> LeaseReply:
     state, memory, peer = turn.state, turn.soft.leases, request.peer
     if not state.policy.supply_signal_enabled:
         raise Refused("supply_disabled", "supply_signal_enabled is false in the contract in force")
-    if state.closed_reason is not None:
-        raise Refused("admission_closed", state.closed_reason)
+    closed = closed_words(state, turn.soft)
+    if closed is not None:
+        raise Refused("admission_closed", closed)
     number = generation_of(state, request.generation, peer)
     found = named(state, number)
     if not takes_work(found, turn.soft):
@@ -60,7 +64,7 @@ def unregister(turn: Turn, request: req.UnregisterIdle) -> Done:
     dropped = turn.soft.leases.idle.pop(request.peer, None) is not None
     lease = turn.state.leases.of_peer(request.peer)
     if lease is not None:
-        end(turn, lease, "revoked", "peer_unregistered_idle_supply")
+        _end_by(turn, lease, "peer_unregistered_idle_supply")
     elif dropped:
         tell(turn, request.peer)
     return Done()
@@ -83,9 +87,8 @@ def decline(turn: Turn, request: req.DeclineLease) -> LeaseDeclined:
     if lease is None:
         raise Refused("unknown_lease", f"{peer} has none")
     if lease.state == "out" and not _lapse(turn, peer, "release_after_response_window"):
-        end(
-            turn, lease, "declined", "session_ended_without_submission", detail=request.reason[:500]
-        )
+        detail = turn.redacted(request.reason)[:500]
+        end(turn, lease, "declined", "session_ended_without_submission", detail=detail)
     return LeaseDeclined(lease=lease_view(lease, turn.soft))
 
 
@@ -112,18 +115,26 @@ def answer(turn: Turn, job: Job, locator: str | None) -> None:
 def _redeem(turn: Turn, job: Job, locator: str) -> None:
     leases = turn.state.leases
     lease = leases.live.get(locator)
-    if lease is None or (lease.peer, lease.generation) != (job.peer, job.generation):
+    refusal = "" if lease is None else _refusal(lease, job)
+    if lease is None or refusal == STRANGE:
         used = locator in leases.consumed
         _count(turn, job, locator, "reuse_ignored" if used else "stale_submission")
     elif _overdue(turn, lease):
         end(turn, lease, "expired", "response_window_elapsed")
         _count(turn, job, locator, "stale_submission")
-    elif lease.priority == "mature" and job.work_class != "mature":
-        end(turn, lease, "revoked", "work_class_not_mature")
-    elif job.profile not in lease.profiles:
-        end(turn, lease, "revoked", "profile_not_admissible")
+    elif refusal is not None:
+        end(turn, lease, "revoked", refusal)
     else:
         end(turn, lease, "consumed", "experiment_submitted", job=job.job)
+
+
+def _refusal(lease: Lease, job: Job) -> str | None:
+    """Why a job is not what a lease asked for; None when it is."""
+    if (lease.peer, lease.generation) != (job.peer, job.generation):
+        return STRANGE
+    if lease.priority == "mature" and job.work_class != "mature":
+        return "work_class_not_mature"
+    return None if job.profile in lease.profiles else "profile_not_admissible"
 
 
 def _count(
@@ -240,8 +251,9 @@ def upkeep(turn: Turn) -> None:
             end(turn, lease, "expired", "response_window_elapsed")
     for number in {lease.generation for lease in state.leases.live.values()}:
         _take_surplus_back(turn, state.generations[number])
+    closed = closed_words(state, turn.soft)
     for peer, number in list(memory.idle.items()):
-        if state.closed_reason is not None or not takes_work(state.generations[number], turn.soft):
+        if closed is not None or not takes_work(state.generations[number], turn.soft):
             del memory.idle[peer]
             tell(turn, peer)
 
@@ -249,9 +261,9 @@ def upkeep(turn: Turn) -> None:
 def _revocation(turn: Turn, lease: Lease) -> str | None:
     """Why a live lease cannot stand, whatever its window."""
     state = turn.state
-    if state.closed_reason is not None:
-        stopped = turn.soft.stopping
-        return "scheduler_stopped" if stopped else f"admission_closed:{state.closed_reason}"
+    closed = closed_words(state, turn.soft)
+    if closed is not None:
+        return "scheduler_stopped" if turn.soft.stopping else f"admission_closed:{closed}"
     found = state.generations[lease.generation]
     if found.phase in ("frozen", "closed"):
         return "generation_frozen"
@@ -292,7 +304,15 @@ def reopened(turn: Turn, generation: int) -> None:
 def recover(turn: Turn) -> None:
     """After a restart: no offer outlives the broker that made it. Who declined cools on."""
     state, memory = turn.state, turn.soft.leases
+    carried = {
+        job.lease_id: job for job in state.jobs.values() if job.lease_id in state.leases.live
+    }
     for lease in list(state.leases.live.values()):
+        job = carried.get(lease.lease_id)
+        if job is not None and _refusal(lease, job) is None:
+            # Of one batch, but only the first of it reached the disk before the end.
+            end(turn, lease, "consumed", "experiment_submitted", job=job.job)
+            continue
         over = lease.expires_at_ms <= turn.stamp.at_ms
         outcome: Outcome = "expired" if over else "revoked"
         end(turn, lease, outcome, "response_window_elapsed" if over else "scheduler_restarted")

@@ -14,6 +14,7 @@ from ..protocol import requests as req
 from ..protocol.ids import job_of
 from ..protocol.replies import ProgressNoted
 from ..protocol.views import Progress
+from .credentials import redact
 from .timestamps import timestamp
 from .turn import Refused, Turn
 
@@ -43,7 +44,7 @@ def note(turn: Turn, request: req.ReportProgress) -> ProgressNoted:
     progress = Progress(
         done=request.done,
         total=request.total,
-        text=request.text,
+        text=redact(request.text, turn.secrets_of(attempt.job)),
         at=timestamp(turn.stamp.at_ms),
     )
     kept[request.attempt] = progress

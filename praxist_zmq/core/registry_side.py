@@ -12,7 +12,7 @@ from ..protocol import events as ev
 from ..protocol.claims import Envelope
 from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, SpawnAttempt
 from . import concurrency, credentials, lease_grant
-from .admission import closed_words
+from .admission import halted_words
 from .commands import RegistrySaid
 from .concurrency import occupied
 from .generation_gate import frozen
@@ -228,8 +228,8 @@ def _warning(subject: str) -> str:
 def _reserved(turn: Turn, attempt: str) -> None:
     found = drop_plan(turn, attempt, put_back=False)
     job = turn.state.jobs.get(found.job) if found is not None else None
-    closed = closed_words(turn.state, turn.soft)
-    if found is None or job is None or job.state != "queued" or closed:
+    halted = halted_words(turn.state, turn.soft)
+    if found is None or job is None or job.state != "queued" or halted:
         if job is not None and job.state == "queued":
             turn.soft.queue.put(job)
         release(turn, attempt)
@@ -309,13 +309,19 @@ def _bound(turn: Turn, name: str) -> None:
         return
     turn.soft.unlooked.pop(name, None)
     job = turn.state.jobs[attempt.job]
-    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
-    if unwanted or not still_fits(attempt, turn.state, turn.soft):
-        # Not wanted any more, or others took the room since it was planned: it waits again.
+    if may_not_go(turn, job) or not still_fits(attempt, turn.state, turn.soft):
+        # Not wanted any more, nothing may start now, or others took the room since it was planned:
+        # then it waits again.
         turn.order(AbandonAttempt(attempt=name))
         return
     turn.soft.released.add(name)
     turn.order(ReleaseAttempt(attempt=name))
+
+
+def may_not_go(turn: Turn, job: Job) -> bool:
+    """Whether an attempt of the job that has not begun must not begin now."""
+    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
+    return unwanted or halted_words(turn.state, turn.soft) is not None
 
 
 def let_go(turn: Turn) -> None:

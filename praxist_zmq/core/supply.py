@@ -1,10 +1,11 @@
 """The supply process's machine: when room has been idle for long enough, whom to offer it.
 
-Counts good samples in a row: each new, with free slots and a profile that could start. Enough of
-them, and it plans at most as many offers as there are free slots, to the peers that have waited
-longest; then it counts anew. It keeps nothing that matters: a fresh one only counts from zero.
-Never grants: the broker looks again, claims, records and publishes. Source: seed 000 "Mature
-Evidence And Idle Supply Feedback"; the reference of the original system, "Supply leases".
+Counts good samples in a row: each new, with free slots and a profile that could start, while
+somebody waits. Enough of them, and it plans at most as many offers as there are free slots, to the
+peers that have waited longest; then it counts anew. It keeps nothing that matters: a fresh one only
+counts from zero. Never grants: the broker looks again, claims, records and publishes. Source: seed
+000 "Mature Evidence And Idle Supply Feedback"; the reference of the original system, "Supply
+leases".
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class SupplyPlanner:
         if facts.epoch != self._epoch:
             self.forget()
             self._epoch = facts.epoch
+        if facts.previous_ms != self._sample_ms:
+            self.good = 0  # samples passed that nobody told of: these are not in a row
         offers: tuple[LeaseOffer, ...] = ()
         if self._sample_ms is None or facts.sample_ms > self._sample_ms:
             self._sample_ms = facts.sample_ms

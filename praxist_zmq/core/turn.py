@@ -17,6 +17,7 @@ from ..protocol.ids import job_of
 from ..protocol.replies import Refusal
 from ..protocol.views import JobView
 from .commands import ClientRequest
+from .credentials import redact_all
 from .decision import Decision, Send, Stamp
 from .evolve import apply
 from .soft import SoftState, Unanswered
@@ -107,6 +108,10 @@ class Turn:
     ) -> None:
         """Queue one message for after the sync."""
         self.decision.outbox.append(Send(to, message, address, request_id))
+
+    def redacted(self, words: str) -> str:
+        """What a client said, as it may be kept: without the credential values of any job."""
+        return redact_all(words, self.soft.vault.values())
 
     def secrets_of(self, job: str) -> Mapping[str, Any]:
         """The credential values of a job, as far as they are in memory."""

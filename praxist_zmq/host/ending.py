@@ -68,17 +68,21 @@ def without_shim(
 
     `directory` is the attempt's. `leader` is proved (the ledger's word, or seen as the shim's
     child), and so are those `seen` below the shim while it lived; `hinted_group` is only an
-    evidence file's word and makes nothing ours. An orphan that may as well be another attempt's
-    is doubtful.
+    evidence file's word and makes nothing ours. What the environment names is ours when the kernel
+    bears it out: in the leader's group or session, or fallen from an attempt of the run. An orphan
+    that may as well be another attempt's is doubtful.
     """
     group = _group_still_meant(leader) if leader is not None else hinted_group
-    ours, doubtful = tree.kin(directory, group, shim.start_ticks)
-    proved = {stat.pid: stat for stat in ours}
-    unsure = {stat.pid: stat for stat in doubtful}
+    fell = _with_descendants((*fallen.to_launcher, *fallen.to_supervisor))
+    proved: dict[int, ProcStat] = {}
+    unsure: dict[int, ProcStat] = {}
+    for stat, named, grouped in tree.kin(directory, group, shim.start_ticks):
+        borne_out = (grouped and leader is not None) or stat.pid in fell
+        (proved if named and borne_out else unsure)[stat.pid] = stat
     for known in (*seen, *([leader] if leader is not None else [])):
-        stat = stat_of(known)
-        if stat is not None and is_alive(known):
-            proved[stat.pid] = stat
+        living = stat_of(known)
+        if living is not None and is_alive(known):
+            proved[living.pid] = living
     for orphan in tree.living(fallen.to_launcher):
         if identity_from(orphan) in fallen.other_leaders:
             continue
@@ -97,6 +101,13 @@ def without_shim(
     for pid in proved:
         unsure.pop(pid, None)
     return Members(tuple(proved.values()), tuple(unsure.values()))
+
+
+def _with_descendants(roots: Iterable[ProcStat]) -> set[int]:
+    found: set[int] = set()
+    for root in roots:
+        found |= {root.pid, *(stat.pid for stat in tree.descendants(root.pid))}
+    return found
 
 
 def _group_still_meant(leader: ProcessIdentity) -> int | None:

@@ -19,6 +19,7 @@ from . import tree
 from .attempt_files import AttemptFiles
 from .identity import ProcStat, identity_from, is_alive, read_stat, stat_of, user_of, visible
 from .paths import RunPaths
+from .protected import ProtectedFolder
 from .shim import EVIDENCE
 
 NAME_CHARACTERS_MAX = 32
@@ -43,6 +44,22 @@ class LeftAlone:
     reason: str
     names_attempt: bool
     """Whether more than a folder speaks for it: then nobody can say that the run is gone."""
+
+
+def protected_by_peers(run: RunPaths, known: Iterable[int]) -> list[LeftAlone]:
+    """Processes that peers started or registered themselves and that may live, but for those that
+    are `known`. Raises what `ProtectedFolder.read` raises."""
+    passed = set(known)
+    found: list[LeftAlone] = []
+    for entry in ProtectedFolder(run).read().entries:
+        pid = entry.manifest.process.pid
+        if entry.manifest.attempt is not None or entry.state == "stale" or pid in passed:
+            continue
+        what = "draining" if entry.state == "draining" else "protected"
+        proof = ", identity not proved" if entry.state == "doubtful" else ""
+        reason = f"{what}, of peer {entry.manifest.peer or 'unknown'}{proof}"
+        found.append(LeftAlone(pid, _name(pid), reason, True))
+    return found
 
 
 @dataclass(slots=True)

@@ -110,27 +110,20 @@ def owner(pid: int) -> int | None:
         return None
 
 
-def kin(
-    directory: str, group: int | None, since_ticks: int
-) -> tuple[list[ProcStat], list[ProcStat]]:
-    """Live processes that may belong to an attempt whose shim is gone: (ours, doubtful).
+def kin(directory: str, group: int | None, since_ticks: int) -> list[tuple[ProcStat, bool, bool]]:
+    """Live processes that may belong to an attempt whose shim is gone, but for us.
 
-    Ours: same user, started no earlier than the shim, and its environment names the attempt's
-    directory; or a descendant of such a process. Doubtful: in the evaluator's group or session
-    with nothing else to tell whose it is (the number may have changed hands): it keeps the
-    attempt held and is never signalled.
+    None is older than the shim. With each, what speaks for it: whether it is our user's and its
+    environment names the attempt's directory, which anybody can copy; and whether it is in the
+    evaluator's group or session, whose number may have changed hands. One alone proves nothing.
     """
-    ours: dict[int, ProcStat] = {}
-    doubtful: dict[int, ProcStat] = {}
+    found: list[tuple[ProcStat, bool, bool]] = []
     own_user = os.getuid()
     for stat in living(processes()):
         if stat.start_ticks < since_ticks or stat.pid == os.getpid():
             continue
-        if names_attempt(stat.pid, directory) and owner(stat.pid) == own_user:
-            ours[stat.pid] = stat
-        elif group is not None and group in (stat.group, stat.session):
-            doubtful[stat.pid] = stat
-    for root in list(ours):
-        for below in living(descendants(root)):
-            ours.setdefault(below.pid, below)
-    return list(ours.values()), [s for pid, s in doubtful.items() if pid not in ours]
+        named = names_attempt(stat.pid, directory) and owner(stat.pid) == own_user
+        grouped = group is not None and group in (stat.group, stat.session)
+        if named or grouped:
+            found.append((stat, named, grouped))
+    return found

@@ -194,7 +194,8 @@ GenerationNumber = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class OpenGeneration(Frozen):
-    """Take work for a generation from now on; it becomes the current one."""
+    """Take work for a generation from now on; it becomes the current one. Of one that was opened
+    before, `cohort_size`, `mature_quorum` and `peers` stay as they were where they are absent."""
 
     kind: Literal["open_generation"] = "open_generation"
     generation: GenerationNumber = Field(description="Its number")

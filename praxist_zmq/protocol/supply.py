@@ -37,6 +37,9 @@ class SupplyFacts(Frozen):
     kind: Literal["supply_facts"] = "supply_facts"
     epoch: int = Field(description="The broker's epoch")
     sample_ms: int = Field(description="CLOCK_BOOTTIME of the sample it rests on, milliseconds")
+    previous_ms: int = Field(
+        description="`sample_ms` of the facts sent before; -1: peers have not waited since then"
+    )
     free_slots: int = Field(
         ge=0, description="Slots that neither jobs, nor the queue, nor live leases fill"
     )

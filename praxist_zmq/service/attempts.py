@@ -172,7 +172,8 @@ class Attempts:
         if handle.life.phase is Phase.WAITING and not handle.abandoned:
             self.learn(handle, launch.GoGiven())
             self._talk(handle, frame(GO, handle.nonce))
-        else:
+        elif handle.life.phase not in (Phase.WAITING, Phase.RELEASED):
+            # At its barrier there is nothing new to say: the answer would be this order again.
             self.repeat(handle)
 
     def abandon(self, handle: Handle) -> None:
@@ -183,7 +184,7 @@ class Attempts:
         elif handle.life.phase is Phase.WAITING:
             handle.abandoned = True
             self.hang_up(handle)
-        else:
+        elif handle.life.phase is not Phase.RELEASED:  # as above
             self.repeat(handle)
 
     def forget(self, handle: Handle) -> None:

@@ -126,15 +126,15 @@ class BrokerShell:
     def _commands(self, ready: Collection[Item], stamp: Stamp) -> list[Any]:
         commands: list[Any] = [LauncherLost(address) for address in self._lost_launchers]
         self._lost_launchers.clear()
-        # First: what is sent after a close file is there is refused.
+        # First: what is sent after the sentinel or a close file is there is refused.
+        if self.files.fenced() != self._broker.soft.fenced:
+            commands.append(FenceSeen(not self._broker.soft.fenced))
         commands += self.files.closing_signals()
         if self.registry in ready:
             commands += self._registry_commands()
         if self.samples in ready:
             for _, body in self.samples.drain():
                 commands += self._decoded(HostSampled, body)
-            if self.files.fenced() != self._broker.soft.fenced:
-                commands.append(FenceSeen(not self._broker.soft.fenced))
         if self.hop in ready:
             for message in self.hop.drain():
                 commands += self._from_gateway(message)

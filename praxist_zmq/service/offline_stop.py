@@ -19,7 +19,7 @@ from ..host.clock import SystemClock
 from ..host.identity import identity_of, open_pidfd, own_pid
 from ..host.paths import RunPaths
 from ..host.spawn import wait_ended
-from ..host.stop_search import StopSearch
+from ..host.stop_search import StopSearch, protected_by_peers
 from ..ledger.files import read_limited
 from ..ledger.lock import HOLDER_BYTES_MAX
 from . import stop_ledger
@@ -65,7 +65,7 @@ def look(run: RunPaths) -> OfflineStop:
     """What `stop` would find. Signals nobody and changes nothing."""
     ledger = stop_ledger.look(run)
     search = StopSearch(run, ledger.attempts)
-    return _told(ledger, search, StopSweep(search, SystemClock()).look_only())
+    return _told(run, ledger, search, StopSweep(search, SystemClock()).look_only())
 
 
 def stop(run: RunPaths, grace_ms: int) -> OfflineStop:
@@ -73,16 +73,26 @@ def stop(run: RunPaths, grace_ms: int) -> OfflineStop:
     has it that can't be ended, `unsafe_path` or `path_unusable`."""
     if not run.scheduler.is_dir():
         search = StopSearch(run, [])
-        return _told(stop_ledger.LedgerStop(), search, StopSweep(search, SystemClock()).run(0))
+        swept = StopSweep(search, SystemClock()).run(0)
+        return _told(run, stop_ledger.LedgerStop(), search, swept)
     with _all_locks(run):
         ledger = stop_ledger.close(run, grace_ms)
         search = StopSearch(run, ledger.attempts)
         swept = StopSweep(search, SystemClock()).run(grace_ms)
         run.endpoint.unlink(missing_ok=True)  # of a scheduler that was killed
-    return _told(ledger, search, swept)
+    return _told(run, ledger, search, swept)
 
 
-def _told(ledger: stop_ledger.LedgerStop, search: StopSearch, swept: Swept) -> OfflineStop:
+def _told(
+    run: RunPaths, ledger: stop_ledger.LedgerStop, search: StopSearch, swept: Swept
+) -> OfflineStop:
+    try:
+        kept = protected_by_peers(run, {*swept.matched, *swept.descendants})
+    except PraxistError as error:
+        kept = []
+        ledger.warnings.append(f"what peers protect is not known: {error}")
+    pids = {each.pid for each in kept}
+    swept.left = kept + [each for each in swept.left if each.pid not in pids]
     return OfflineStop(
         swept=swept,
         rejected=ledger.rejected,

@@ -1,7 +1,7 @@
 """The shutdown sentinel of a run: looked at by its scheduler, written by a stop.
 
 Whoever puts the file `ORCHESTRATOR_SHUTDOWN` into the run keeps anything new from starting; it is
-looked at with every sample of the host, and counts for as long as it is there. It never decides
+looked at in every turn of the broker's, and counts for as long as it is there. It never decides
 what follows. Source: seed 000 "Timing And Close".
 """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.errors import PraxistError
 from tests.support import oracle
 from tests.support.run import Run, send
 from tests.support.run_fixtures import MakeRun
@@ -107,6 +108,24 @@ def test_a_copied_environment_is_told_and_left_alone(
     assert f"left     pid {by_folder.pid} sleep (run dir matches by folder only" in again.out
 
 
+def test_what_a_peer_protects_itself_is_told_and_left_alone(
+    run: Run, strangers: list[subprocess.Popen[bytes]]
+) -> None:
+    own = subprocess.Popen(["sleep", "600"], env={}, cwd="/", start_new_session=True)
+    strangers.append(own)
+    run.cli("protected", "register", str(own.pid), "--peer", "p1").ok()
+    stopped = run.cli("stop", "--yes", "--grace", "1s", "--json")
+    assert stopped.status == 1
+    told = stopped.document
+    assert told["remaining_pids"] == [own.pid]
+    reasons = {each["pid"]: each["reason"] for each in told["left_alone"]}
+    assert reasons[own.pid] == "protected, of peer p1"
+    assert own.poll() is None
+    own.kill()
+    own.wait()
+    assert run.cli("stop", "--yes").status == 0
+
+
 def test_a_scheduler_that_hangs_is_ended_with_the_run(run: Run) -> None:
     _two_running(run)
     send(run.processes()["broker"], signal.SIGSTOP)
@@ -177,9 +196,10 @@ def test_a_sentinel_by_hand_keeps_queued_jobs_from_starting(make_run: MakeRun) -
         run.submit(client, "waits", "exit:0")
         run.until_started("j-1.1")
         run.paths.shutdown_fence.touch()
-        wait_until(
-            lambda: "admission is closed" in " ".join(client.status()["warnings"]), "the fence"
-        )
+        with pytest.raises(PraxistError) as refused:  # also before the next sample of the host
+            run.submit(client, "at once", "exit:0")
+        assert refused.value.code == "admission_closed"
+        assert "admission is closed" in " ".join(client.status()["warnings"])
         run.open_gate("go")
         assert client.wait("j-1", 30).state == "completed"
         assert client.show("j-2").state == "queued"

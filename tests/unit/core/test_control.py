@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from praxist_zmq.core.commands import FenceSeen
+from praxist_zmq.protocol.orders import ReleaseAttempt
 from praxist_zmq.protocol.requests import (
     CancelJobs,
     HoldAdmission,
@@ -29,6 +32,23 @@ def test_a_broker_that_takes_over_in_a_stop_goes_on_with_it() -> None:
     world.settle()
     assert world.broker.stopped
     assert world.broker.state.jobs["j-1"].state == "failed"
+
+
+def test_a_stop_that_reached_the_disk_in_part_is_finished_by_the_next_broker() -> None:
+    world = World(limit=1)
+    for tag in ("runs", "waits", "waits too"):
+        world.ask(SubmitJob(peer="p", tag=tag, command=("true",), cwd="/", environment={}))
+    world.settle()
+    before = len(world.disk)
+    world.ask(StopRun())
+    assert len(world.disk) == before + 4
+    world.to_launcher.clear()
+    del world.disk[before + 2 :]  # the fence, and one rejection
+    world.crash_broker()
+    world.settle()
+    assert world.broker.stopped
+    states = [job.state for job in world.broker.state.jobs.values()]
+    assert states == ["failed", "rejected", "rejected"]
 
 
 def test_up_opens_a_stopped_run_again() -> None:
@@ -86,3 +106,33 @@ def test_a_placement_that_the_registry_grants_behind_the_sentinel_is_given_back(
     world.turn(FenceSeen(present=False))
     world.settle()
     assert world.broker.state.jobs["j-1"].state == "running"
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+@pytest.mark.parametrize("by_sentinel", [False, True])
+def test_what_stands_at_its_barrier_waits_again_when_nothing_may_start(
+    steps: int, by_sentinel: bool
+) -> None:
+    world = World(limit=1)
+    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    for _ in range(steps):
+        world.deliver()
+    ordered = any(isinstance(order, ReleaseAttempt) for order in world.to_launcher)
+    told = bool(world.launcher.runs) or ordered
+    if by_sentinel:
+        world.turn(FenceSeen(present=True))
+    else:
+        world.ask(HoldAdmission())
+    world.settle()
+    job = world.broker.state.jobs["j-1"]
+    assert bool(world.launcher.runs) == told
+    assert job.state == ("running" if told else "queued")
+    assert len(world.registry.state.rows) == int(told)
+    if by_sentinel:
+        world.turn(FenceSeen(present=False))
+    else:
+        world.ask(HoldAdmission(held=False))
+    world.settle()
+    assert job.state == "running"
+    assert sum(world.launcher.runs.values()) == 1
+    assert job.attempts_used == 1

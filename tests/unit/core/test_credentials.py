@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from praxist_zmq.core import credentials
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.events import MixedText, SecretDigest
-from praxist_zmq.protocol.text import RawBytes
+from praxist_zmq.protocol.text import RawBytes, from_bytes
 
 KEY = b"k" * 32
 
@@ -82,6 +82,40 @@ def test_values_become_keyed_hashes_and_come_back_from_memory() -> None:
     assert other["API_KEY"] != stored["API_KEY"]
 
 
+SECRET = "0123456789abcdef0"
+
+
+def test_a_value_that_is_not_utf_8_is_known_by_its_shape_too() -> None:
+    assert credentials.is_credential("HARMLESS", from_bytes(b"\xffghp_abcdefghijklmnop1234"))
+    assert not credentials.is_credential("HARMLESS", from_bytes(b"\xff/usr/bin"))
+
+
+@pytest.mark.parametrize("other", [f"run --key {SECRET}", from_bytes(b"\xff" + SECRET.encode())])
+def test_a_variable_that_repeats_a_credential_is_one(other: str | RawBytes) -> None:
+    environment = {"LAST_COMMAND": other, "A": "b", "MY_TOKEN": SECRET}
+    stored, secrets = credentials.split_environment(KEY, environment)
+    assert [name for name, value in stored.items() if isinstance(value, SecretDigest)] == [
+        "LAST_COMMAND",
+        "MY_TOKEN",
+    ]
+    assert credentials.restore_environment(stored, secrets) == environment
+
+
+def test_what_a_short_value_or_a_path_repeats_stays_plain() -> None:
+    environment = {"A_KEY": "mixup", "B": "mixup", "C_KEY": "/home/me/some/where", "D": "/home/me"}
+    environment["E"] = "/home/me/some/where/x"
+    stored, _ = credentials.split_environment(KEY, environment)
+    assert (stored["B"], stored["D"], stored["E"]) == ("mixup", "/home/me", "/home/me/some/where/x")
+
+
+def test_an_environment_of_very_many_credentials_is_taken_as_nothing_else() -> None:
+    environment = {f"N{n}_TOKEN": f"{n:020}" for n in range(credentials.CREDENTIALS_COMPARED_MAX)}
+    few, _ = credentials.split_environment(KEY, {**environment, "PLAIN": "x"})
+    assert few["PLAIN"] == "x"
+    many, _ = credentials.split_environment(KEY, {**environment, "MY_TOKEN": SECRET, "PLAIN": "x"})
+    assert isinstance(many["PLAIN"], SecretDigest)
+
+
 def test_environment_id_depends_on_content_not_order() -> None:
     one = credentials.environment_id({"A": "1", "B": "2"})
     assert one == credentials.environment_id({"B": "2", "A": "1"})
@@ -128,6 +162,31 @@ def test_a_literal_credential_is_refused(command: tuple[str, ...]) -> None:
     assert "abcdefgh1234" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", from_bytes(b"\xff" + SECRET.encode())),
+        ("run", from_bytes(b"\xff\xfebytes-only")),
+        ("run", from_bytes(b"\xffghp_" + b"a" * 36)),
+        ("run", "--api-key", from_bytes(b"\xff-abcdefgh1234")),
+        ("run", f"{SECRET} ghp_{'a' * 36}"),
+    ],
+)
+def test_a_credential_in_bytes_or_beside_another_is_refused(
+    command: tuple[str | RawBytes, ...],
+) -> None:
+    secrets = {"MY_TOKEN": SECRET, "BYTES_TOKEN": from_bytes(b"\xff\xfebytes-only")}
+    with pytest.raises(PraxistError) as caught:
+        credentials.store_command(command, secrets)
+    assert caught.value.code == "literal_secret"
+    assert SECRET not in str(caught.value)
+
+
+def test_bytes_without_a_credential_are_an_argument_like_any_other() -> None:
+    command = ("run", from_bytes(b"\xff/data"), "--max-tokens", from_bytes(b"\xff"))
+    assert credentials.store_command(command, {"MY_TOKEN": SECRET}) == command
+
+
 def test_options_that_only_look_alike_are_accepted() -> None:
     command = (
         "run",
@@ -150,6 +209,11 @@ def test_redaction_removes_known_values_and_telling_shapes() -> None:
     text = credentials.redact("failed with s3cr3t-value at https://u:p@h", {"T": "s3cr3t-value"})
     assert "s3cr3t" not in text
     assert "u:p@" not in text
+
+
+def test_redaction_takes_the_longer_of_two_values_whole() -> None:
+    secrets = {"A_TOKEN": "abcdefgh", "B_TOKEN": "abcdefgh-and-more"}
+    assert credentials.redact("bad abcdefgh-and-more", secrets) == "bad [B_TOKEN]"
 
 
 @pytest.mark.parametrize(
@@ -176,11 +240,12 @@ def test_a_long_value_costs_no_square_of_its_length(value: str) -> None:
     ("text", "secrets"),
     [
         ("mixup/ghp_" + "a" * 36, {}),
+        (from_bytes(b"/data/\xffghp_" + b"a" * 36), {}),
         ("/data/0123456789abcdef0/x", {"MY_TOKEN": "0123456789abcdef0"}),
     ],
 )
 def test_a_credential_in_what_is_shown_as_it_is_is_refused(
-    text: str, secrets: dict[str, str]
+    text: str | RawBytes, secrets: dict[str, str | RawBytes]
 ) -> None:
     with pytest.raises(PraxistError) as caught:
         credentials.refuse_in_plain("the tag", text, secrets)

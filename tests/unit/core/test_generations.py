@@ -23,6 +23,7 @@ from praxist_zmq.protocol.requests import (
     ListResults,
     OpenGeneration,
     PublishResult,
+    ReportProgress,
     ShowGeneration,
     StopRun,
     SubmitJob,
@@ -33,8 +34,8 @@ from tests.support.broker_world import World
 
 def submit(world: World, tag: str, work_class: Any = "ordinary", **more: Any) -> Any:
     request = SubmitJob(
-        peer=more.pop("peer", "p1"), tag=tag, command=("run",), cwd="/", environment={},
-        work_class=work_class, **more,
+        peer=more.pop("peer", "p1"), tag=tag, command=("run",), cwd="/",
+        environment=more.pop("environment", {}), work_class=work_class, **more,
     )  # fmt: skip
     return world.ask(request)
 
@@ -104,6 +105,20 @@ def test_what_stands_at_its_barrier_never_runs_after_a_freeze(steps: int, crash:
     assert not world.registry.state.rows
     assert check_at_rest(world.broker.state) == []
     assert check_history(decode_event(body) for body in world.disk) == []
+
+
+def test_a_go_that_was_lost_is_not_given_again_after_a_freeze() -> None:
+    world = World(limit=1)
+    submit(world, "a")
+    while not any(isinstance(order, ReleaseAttempt) for order in world.to_launcher):
+        assert world.deliver()
+    world.to_launcher.clear()
+    assert close(world).draining == ("j-1",), "for all that is known it runs"
+    world.connect_launcher()  # the same one: it did not read for a while
+    world.settle()
+    assert world.launcher.runs == {}
+    assert states(world) == {"a": "rejected"}
+    assert world.phase(0) == "closed"
 
 
 def test_a_restart_finishes_a_close_that_was_cut_off() -> None:
@@ -235,6 +250,22 @@ def test_freezing_all_closes_admission_until_a_generation_is_opened() -> None:
     assert states(world)["runs"] == "running"
 
 
+def test_an_opening_that_reached_the_disk_in_part_is_done_again_by_the_next_up() -> None:
+    world = World()
+    world.ask(FreezeGeneration(reason="all"))
+    before = len(world.disk)
+    world.ask(OpenGeneration(generation=0))
+    assert len(world.disk) == before + 2
+    del world.disk[-1:]
+    world.crash_broker()
+    world.broker.begin(
+        world.stamp(), run_id="run", boot_id="boot-1", version="test", policy=world.policy,
+        generation=0, reopen=True, open_generation=True,
+    )  # fmt: skip
+    assert world.phase(0) == "open"
+    assert world.broker.state.closed_reason is None
+
+
 def test_a_stop_of_a_run_that_was_frozen_is_a_stop() -> None:
     world = World()
     world.ask(FreezeGeneration())
@@ -325,6 +356,30 @@ def test_up_with_a_generation_that_had_ended_runs_it_again() -> None:
     assert submit(world, "waits").new
 
 
+def test_what_is_not_told_of_the_peers_of_a_generation_stays_as_it_was() -> None:
+    world = World()
+    peers = ("a", "b", "c")
+    world.ask(OpenGeneration(generation=3, peers=peers, mature_quorum=2, deadline_seconds=60))
+    close(world, 3)
+    again = world.ask(OpenGeneration(generation=3, rerun=True)).generation
+    assert (again.cohort_size, again.mature_quorum, again.deadline) == (3, 2, None)
+    assert set(again.advice) == set(peers)
+    changed = world.ask(OpenGeneration(generation=3, peers=("x", "y"), cohort_size=9)).generation
+    assert (changed.cohort_size, changed.mature_quorum, set(changed.advice)) == (9, 2, {"x", "y"})
+
+
+def test_a_quorum_that_no_cohort_meets_and_a_peer_named_twice_are_refused() -> None:
+    world = World()
+    for facts in (
+        {"cohort_size": 2, "mature_quorum": 3},
+        {"peers": ("a", "b"), "mature_quorum": 3},
+        {"peers": ("a", "a")},
+    ):
+        reply = world.ask(OpenGeneration(generation=3, **facts))  # type: ignore[arg-type]
+        assert reply.code == "malformed_request"
+    assert 3 not in world.broker.state.generations
+
+
 # -- evidence -------------------------------------------------------------------------------
 
 
@@ -360,6 +415,27 @@ def test_mature_work_that_completes_is_evidence_where_the_run_says_so(
         world.finish(attempt, code)
     world.settle()
     assert {one.tag for one in world.ask(ListResults()).results} == known
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_evidence_of_completed_work_outlives_a_batch_that_reached_the_disk_in_part(
+    kept: int,
+) -> None:
+    world = World()
+    world.ask(OpenGeneration(generation=0, publish_completed=True))
+    submit(world, "m", "mature")
+    world.settle()
+    before = len(world.disk)
+    world.finish("j-1.1", 0)
+    world.deliver()
+    world.to_launcher.clear()  # nothing is sent of what is not on disk
+    assert len(world.disk) == before + 4
+    del world.disk[before + kept :]
+    world.crash_broker()
+    world.settle()
+    assert states(world) == {"m": "completed"}
+    assert [one.tag for one in world.ask(ListResults()).results] == ["m"]
+    assert not world.broker.state.attempts
 
 
 def test_the_store_adds_evidence_and_a_failing_one_takes_nothing_back() -> None:
@@ -416,3 +492,26 @@ def test_a_snapshot_of_the_old_form_still_loads() -> None:
     world.finish_one()
     world.settle()
     assert world.phase(0) == "closed"
+
+
+def test_no_word_of_a_client_brings_a_credential_to_the_disk_or_a_view() -> None:
+    secret, told = "0123456789abcdef0", "ghp_" + "a" * 36
+    world = World(limit=1)
+    submit(world, "a", environment={"MY_TOKEN": secret})
+    world.settle()
+    words = f"look at {secret} and {told}"
+    assert world.ask(PublishResult(tag=f"x/{told}")).code == "literal_secret"
+    world.turn(
+        StoreRead(results=(StoreResult(tag=f"x/{told}"), StoreResult(tag="b")), problem=None)
+    )
+    assert "looks like a credential" in " ".join(world.ask(GetStatus()).warnings)
+    assert [one.tag for one in world.ask(ListResults()).results] == ["b"]
+    leader = world.broker.state.attempts["j-1.1"].leader
+    assert leader is not None
+    progress = ReportProgress(attempt="j-1.1", pgid=leader.pid, done=1, total=2, text=words)
+    assert world.ask(progress).taken
+    assert world.ask(AssessGeneration(generation=0, reason=words)).generation.reason is not None
+    world.ask(FreezeGeneration(generation=0, reason=words))
+    written = b"".join(world.disk) + repr((world.replies, world.broker.soft.warnings)).encode()
+    for value in (secret, told):
+        assert value.encode() not in written

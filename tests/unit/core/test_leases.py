@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from praxist_zmq.core import broker_snapshot
+from praxist_zmq.core.commands import FenceSeen
 from praxist_zmq.core.lease_memory import IDLE_PEERS_MAX
 from praxist_zmq.core.leases import cooldown_ms
 from praxist_zmq.protocol.claims import Envelope, LeaseRow
@@ -46,6 +47,15 @@ def decline(world: LeaseWorld, peer: str, lease_id: str | None = None) -> Any:
     return world.ask(DeclineLease(peer=peer, lease_id=lease_id))
 
 
+def test_the_reason_of_a_decline_brings_no_credential_to_the_disk() -> None:
+    world = LeaseWorld()
+    world.granted("a")
+    told = "ghp_" + "a" * 36
+    ended = world.ask(DeclineLease(peer="a", reason=f"look at {told}"))
+    assert ended.lease.detail == "look at [redacted]"
+    assert told.encode() not in b"".join(world.disk)
+
+
 # -- grants ---------------------------------------------------------------------------------
 
 
@@ -64,6 +74,19 @@ def test_six_idle_peers_and_three_slots_wake_three() -> None:
     world.look(4)
     assert len(world.broker.state.leases.live) == 3, "N slots wake N peers"
     assert stats(world).outstanding == 3
+
+
+def test_room_is_looked_at_anew_for_a_peer_that_comes_when_nobody_waited() -> None:
+    world = LeaseWorld(supply_idle_samples=3)
+    world.idle("a")
+    world.look(2)
+    world.ask(UnregisterIdle(peer="a"))
+    world.look(5)
+    world.idle("b")
+    world.look(1)
+    assert world.lease("b") is None
+    world.look(2)
+    assert world.lease("b") is not None
 
 
 def test_ids_are_not_guessed_and_do_not_come_again() -> None:
@@ -238,6 +261,23 @@ def test_locators_of_others_and_of_nobody_harm_nothing() -> None:
     assert stats(world).stale_submission == 2
 
 
+def test_the_room_of_a_lease_is_held_until_the_broker_has_ended_it() -> None:
+    """The registry counts from when it was asked, which is before the grant is known here."""
+    world = LeaseWorld()
+    world.silent = True
+    world.idle("a")
+    world.look(2)
+    ((request_id, claim),) = world.unanswered
+    ends_ms = world.now_ms + claim.window_ms
+    world.pass_time(500)
+    world.silent = False
+    world.to_registry.append((request_id, claim))
+    world.settle()
+    lease = world.lease("a")
+    assert lease is not None
+    assert ends_ms > world.broker.soft.leases.due_ms[lease.lease_id] + 1_000
+
+
 def test_a_submission_after_the_window_is_stale_and_the_lease_expired() -> None:
     world = LeaseWorld()
     lease = world.granted("a")
@@ -252,6 +292,7 @@ def test_a_submission_after_the_window_is_stale_and_the_lease_expired() -> None:
     [
         ("fetch", "lease_fetched_after_expiry"),
         ("register", "idle_peer_reregistered_after_expiry"),
+        ("unregister", "response_window_elapsed"),
         ("decline", "release_after_response_window"),
         ("nothing", "response_window_elapsed"),
     ],
@@ -267,6 +308,8 @@ def test_each_way_in_which_an_expiry_is_noticed(what: str, reason: str) -> None:
         assert world.lease("a") is None
     elif what == "register":
         world.idle("a")
+    elif what == "unregister":
+        world.ask(UnregisterIdle(peer="a"))
     elif what == "decline":
         reply = decline(world, "a")
         assert isinstance(reply, LeaseDeclined)
@@ -434,7 +477,47 @@ def test_an_orderly_end_takes_leases_back_and_tells_the_host() -> None:
     assert asked == ["release_lease", "deregister_run"]
 
 
+def test_the_shutdown_sentinel_ends_offers_and_waits_while_it_is_there() -> None:
+    world = LeaseWorld(slots=1)
+    lease = world.granted("a")
+    world.idle("b")
+    world.turn(FenceSeen(present=True))
+    outcome, reason = world.ended(lease.lease_id)
+    assert outcome == "revoked"
+    assert str(reason).startswith("admission_closed:the run's shutdown sentinel")
+    assert not world.broker.soft.leases.idle
+    assert world.ask(RegisterIdle(peer="c")).code == "admission_closed"
+    world.settle()
+    assert not world.rows
+    world.turn(FenceSeen(present=False))
+    assert world.granted("c").peer == "c"
+
+
 # -- restarts, the host, what is shown ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("work_class", "end"),
+    [
+        ("mature", ("consumed", "experiment_submitted")),
+        ("scout", ("revoked", "scheduler_restarted")),
+    ],
+)
+def test_a_batch_that_reached_the_disk_in_part_still_used_its_lease(
+    work_class: str, end: tuple[str, str]
+) -> None:
+    world = LeaseWorld()
+    world.open(0, cohort_size=1)
+    lease = world.granted("a")
+    assert lease.priority == "mature"
+    world.send("a", "t1", lease.lease_id, work_class=work_class)
+    del world.disk[kinds(world).index("job_queued") + 1 :]
+    world.crash_broker()
+    world.settle()
+    assert world.ended(lease.lease_id) == end
+    assert stats(world).consumed == (end[0] == "consumed")
+    assert world.broker.state.jobs["j-1"].state == "running"
+    assert not world.rows
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from typing import Any
 from praxist_zmq.core.supply import SupplyPlanner
 from praxist_zmq.protocol.supply import IdlePeer, SupplyFacts, SupplyGeneration
 
+IN_A_ROW = -2
+
 
 def peers(*names: str, **facts: Any) -> tuple[IdlePeer, ...]:
     """Waiting peers of generation 0."""
@@ -20,6 +22,7 @@ def facts(
     """Three free slots, six peers."""
     plain: dict[str, Any] = {
         "epoch": 1,
+        "previous_ms": IN_A_ROW,
         "free_slots": 3,
         "profiles": ("cpu",),
         "idle_samples": 2,
@@ -33,7 +36,12 @@ def facts(
 def planned(*asked: SupplyFacts) -> list[tuple[str, str]]:
     """(peer, priority) of the last plan."""
     planner = SupplyPlanner()
-    plan = [planner.decide(one) for one in asked][-1]
+    told_ms: dict[int, int] = {}
+    for one in asked:
+        if one.previous_ms == IN_A_ROW:
+            one = one.model_copy(update={"previous_ms": told_ms.get(one.epoch, -1)})
+        plan = planner.decide(one)
+        told_ms[one.epoch] = max(told_ms.get(one.epoch, -1), one.sample_ms)
     assert plan.sample_ms == asked[-1].sample_ms
     return [(offer.peer, offer.priority) for offer in plan.offers]
 
@@ -54,6 +62,12 @@ def test_only_new_samples_count_and_only_in_a_row() -> None:
     assert planned(facts(2), facts(1)) == []
     assert planned(facts(1), facts(2, free_slots=0), facts(3)) == []
     assert planned(facts(1), facts(2, profiles=()), facts(3)) == []
+
+
+def test_samples_while_nobody_waited_break_the_row() -> None:
+    assert planned(facts(1), facts(9, previous_ms=-1)) == []
+    assert planned(facts(1), facts(9, previous_ms=8)) == [], "facts were lost on the way"
+    assert len(planned(facts(1), facts(9, previous_ms=-1), facts(10))) == 3
 
 
 def test_another_broker_starts_the_count_anew() -> None:

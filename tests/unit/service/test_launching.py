@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -42,6 +43,23 @@ def test_nothing_runs_before_go(bench: Bench, tmp_path: Path) -> None:
     assert bench.ended("j-1.1").outcome == "never_ran"
     assert not is_alive(shim)
     assert not (tmp_path / "ran").exists()
+
+
+def test_an_order_that_is_obeyed_already_is_not_answered_with_what_asks_for_it(
+    bench: Bench,
+) -> None:
+    """Else broker and launcher would answer each other without end while a shim is stopped."""
+    shim = bench.ready("j-1.1", ["true"])
+    os.kill(shim.pid, signal.SIGSTOP)
+    for _ in range(2):
+        bench.go("j-1.1")
+    bench.order(AbandonAttempt(attempt="j-1.1"))
+    bench.ready("j-2.1", ["true"])  # all orders before it were obeyed
+    assert len(bench.seen("attempt_ready", "j-1.1")) == 1
+    os.kill(shim.pid, signal.SIGCONT)
+    assert bench.ended("j-1.1").exit_code == 0, "what was told to go is not abandoned"
+    bench.order(AbandonAttempt(attempt="j-2.1"))
+    assert bench.ended("j-2.1").outcome == "never_ran"
 
 
 def test_arguments_and_environment_arrive_byte_exact(bench: Bench) -> None:

@@ -116,3 +116,14 @@ def test_the_command_is_kept_for_the_next_start(tmp_path: Path) -> None:
     with pytest.raises(PraxistError) as error:
         choose_reader(path, None)
     assert error.value.code == "path_unusable"
+
+
+@pytest.mark.parametrize("word", ["--key=0123456789abcdef0", "ghp_" + "a" * 36])
+def test_a_command_with_a_credential_in_its_words_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setenv("MY_STORE_TOKEN", "0123456789abcdef0")
+    with pytest.raises(PraxistError) as caught:
+        choose_reader(tmp_path / "r.json", ResultsCommand(command=("list", word), cwd="/"))
+    assert caught.value.code == "literal_secret"
+    assert "0123456789" not in str(caught.value)
