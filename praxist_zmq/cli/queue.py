@@ -15,7 +15,7 @@ from .connect import Caller, ask, connect
 from .documents import head, job_body
 from .settings import Settings, global_options, settings_of
 from .table import Column, table_lines, terminal_height
-from .verdict import cancellation, ending, ending_told
+from .verdict import cancellation, ending, ending_told, state_word
 from .waiting import now_s
 from .words import PROGRAM, age, count, devices, is_simulated, parse_stamp, progress_text, safe
 
@@ -141,7 +141,7 @@ def row(job: Json, now: float) -> list[object]:
     began = parse_stamp(since)
     return [
         job["job"],
-        job["state"],
+        state_word(job),
         job["work_class"],
         job["peer"],
         job["profile"],
@@ -168,6 +168,9 @@ def where_or_why(job: Json) -> str:
         return devices(job["gpu_uuids"]) + told + note
     if job["state"] in ("queued", "waiting_for_credentials"):
         return why_short(job["blockers"]) + note
+    if state_word(job) == "cancelled" and not job.get("attempt"):
+        why = job.get("failure_signature")
+        return "before it started" + (f": {why}" if why not in (None, "", "cancelled") else "")
     if job["state"] == "rejected":
         return str(job.get("note") or job.get("failure_signature") or job.get("reject_code") or "")
     if cancellation(job):

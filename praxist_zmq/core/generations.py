@@ -63,6 +63,7 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
 
 def _opened(turn: Turn, number: int) -> None:
     turn.soft.deadlines_ms.pop(number, None)
+    leases.superseded(turn)
     turn.send("files", WriteClosingSignal(generation=number, present=False))
     if turn.state.closed_reason == ALL_FROZEN:
         turn.record(ev.AdmissionOpened(at_ms=turn.stamp.at_ms, reason="a generation was opened"))

@@ -55,8 +55,8 @@ STATUS_KEYS = {
 DEVICE_KEYS = {
     "index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
     "declared_memory_mib", "declared_utilization_pct", "external_memory_mib",
-    "external_utilization_pct", "exclusive", "jobs", "runs", "free_memory_mib",
-    "free_utilization_pct", "attribution", "external", "reason",
+    "external_utilization_pct", "exclusive", "jobs", "runs", "other_runs",
+    "free_memory_mib", "free_utilization_pct", "attribution", "external", "reason",
 }  # fmt: skip
 
 
@@ -103,6 +103,7 @@ def devices_reply() -> dict[str, Any]:
         "exclusive": False,
         "jobs": ["j-1", "j-2"],
         "runs": ["vision-42"],
+        "other_runs": [],
         "free_memory_mib": 36454,
         "free_utilization_pct": 10.0,
         "attribution": "complete",
@@ -113,7 +114,7 @@ def devices_reply() -> dict[str, Any]:
         **first, "index": 1, "uuid": SIM.format(1), "utilization_pct": None,
         "external_utilization_pct": None, "external_memory_mib": None, "jobs": [],
         "free_memory_mib": None, "free_utilization_pct": None, "attribution": "unavailable",
-        "external": [],
+        "external": [], "runs": ["nlp-7"], "other_runs": [{"run_id": "nlp-7", "down": True}],
     }  # fmt: skip
     return {"kind": "devices", "devices": [first, second], "simulated": True}
 
