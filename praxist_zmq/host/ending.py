@@ -69,10 +69,11 @@ def without_shim(
     `directory` is the attempt's. `leader` is proved (the ledger's word, or seen as the shim's
     child), and so are those `seen` below the shim while it lived; `hinted_group` is only an
     evidence file's word and makes nothing ours. An orphan that may as well be another attempt's
-    is doubtful.
+    is doubtful, and so is a process for which only its environment speaks, which anybody can copy.
     """
-    group = _group_still_meant(leader) if leader is not None else hinted_group
-    ours, doubtful = tree.kin(directory, group, shim.start_ticks)
+    group = None if leader is None else _group_still_meant(leader)
+    hinted = hinted_group if leader is None else None
+    ours, doubtful = tree.kin(directory, group, hinted, shim.start_ticks)
     proved = {stat.pid: stat for stat in ours}
     unsure = {stat.pid: stat for stat in doubtful}
     for known in (*seen, *([leader] if leader is not None else [])):
@@ -84,13 +85,16 @@ def without_shim(
             continue
         related = leader is not None and leader.pid in (orphan.group, orphan.session)
         elsewhere = any(tree.names_attempt(orphan.pid, d) for d in fallen.other_directories)
-        target = proved if related or (fallen.only_one and not elsewhere) else unsure
+        # It fell to us from some attempt of ours; its environment tells from which.
+        named = not elsewhere and tree.names_attempt(orphan.pid, directory)
+        target = proved if related or named or (fallen.only_one and not elsewhere) else unsure
         target[orphan.pid] = orphan
     for stray in tree.living(fallen.to_supervisor):
         # Nothing that fell from this shim is older than the shim.
         could_be = stray.start_ticks >= shim.start_ticks
         if could_be and identity_from(stray) not in fallen.other_leaders:
-            unsure[stray.pid] = stray
+            named = tree.names_attempt(stray.pid, directory)
+            (proved if named else unsure)[stray.pid] = stray
     for root in list(proved.values()):
         for below in tree.living(tree.descendants(root.pid)):
             proved.setdefault(below.pid, below)

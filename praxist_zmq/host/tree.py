@@ -111,14 +111,15 @@ def owner(pid: int) -> int | None:
 
 
 def kin(
-    directory: str, group: int | None, since_ticks: int
+    directory: str, group: int | None, hinted: int | None, since_ticks: int
 ) -> tuple[list[ProcStat], list[ProcStat]]:
     """Live processes that may belong to an attempt whose shim is gone: (ours, doubtful).
 
-    Ours: same user, started no earlier than the shim, and its environment names the attempt's
-    directory; or a descendant of such a process. Doubtful: in the evaluator's group or session
-    with nothing else to tell whose it is (the number may have changed hands): it keeps the
-    attempt held and is never signalled.
+    `group` is the evaluator's by proof, `hinted` by an evidence file's word. Ours: same user,
+    started no earlier than the shim, in that group or session by the kernel's word, and its
+    environment names the attempt's directory; or a descendant of such a process. Doubtful: one of
+    the two alone. A group's number may have changed hands, and an environment can be copied by
+    anybody: it keeps the attempt held and is never signalled.
     """
     ours: dict[int, ProcStat] = {}
     doubtful: dict[int, ProcStat] = {}
@@ -126,9 +127,10 @@ def kin(
     for stat in living(processes()):
         if stat.start_ticks < since_ticks or stat.pid == os.getpid():
             continue
-        if names_attempt(stat.pid, directory) and owner(stat.pid) == own_user:
+        named = names_attempt(stat.pid, directory) and owner(stat.pid) == own_user
+        if named and group in (stat.group, stat.session):
             ours[stat.pid] = stat
-        elif group is not None and group in (stat.group, stat.session):
+        elif named or {group, hinted} & {stat.group, stat.session}:
             doubtful[stat.pid] = stat
     for root in list(ours):
         for below in living(descendants(root)):
