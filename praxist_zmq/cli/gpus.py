@@ -10,6 +10,7 @@ from ..protocol.envelope import Json
 from . import output
 from .connect import ask, connect
 from .documents import DEVICE_KEYS, head, pick
+from .fields import field_lines, fields_option, picked
 from .settings import global_options, settings_of
 from .table import Column, print_table
 from .words import device_name, is_simulated, run_words, safe
@@ -38,21 +39,22 @@ _COLUMNS = (
 
 
 @click.command("gpus")
+@fields_option(DEVICE_KEYS)
 @global_options()
 @click.pass_context
-def command(ctx: click.Context) -> int:
+def command(ctx: click.Context, fields: tuple[str, ...] | None) -> int:
     """Show the devices and what is free on them.
 
     \b
     praxist-zmq gpus
-    praxist-zmq gpus --json
+    praxist-zmq gpus --fields index,free_memory_mib,jobs --json
     """
     settings = settings_of(ctx)
     with connect(settings) as client:
         reply = ask(client, {"kind": "get_devices"}, settings.timeout_s)
     devices = reply["devices"]
     if settings.is_json:
-        body = [pick(DEVICE_KEYS, device) for device in devices]
+        body = [picked(fields, pick(DEVICE_KEYS, device)) for device in devices]
         output.document({**head("gpus"), "devices": body, "simulated": reply["simulated"]})
         return 0
     if settings.format == "name":
@@ -65,6 +67,10 @@ def command(ctx: click.Context) -> int:
             "no devices; `praxist-zmq status` says what the driver told; "
             "`praxist-zmq up --sim gpus=2,memory=80` simulates some"
         )
+    if fields is not None:
+        items = [pick(DEVICE_KEYS, device) for device in devices]
+        output.answer(*field_lines(settings, fields, items))
+        return 0
     short = settings.format == "table"
     print_table(settings, _COLUMNS, [row(device, short=short) for device in devices])
     if short and devices:
