@@ -269,7 +269,7 @@ def test_options_have_variables_and_what_is_typed_goes_before(
     assert call("queue", "--json").document["kind"] == "queue"
     assert call("--json", "queue").document["kind"] == "queue"
     monkeypatch.setenv("PRAXIST_ZMQ_COLOR", "mauve")
-    assert "(from PRAXIST_ZMQ_COLOR)" in call("queue").err
+    assert "(from PRAXIST_ZMQ_COLOR)" in " ".join(call("queue").err.split())
 
 
 def test_launch_takes_its_options_from_variables(
