@@ -31,8 +31,8 @@ STATUS_KEYS = (
 DEVICE_KEYS = (
     "index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
     "declared_memory_mib", "declared_utilization_pct", "external_memory_mib",
-    "external_utilization_pct", "exclusive", "jobs", "runs", "free_memory_mib",
-    "free_utilization_pct", "attribution", "external", "reason",
+    "external_utilization_pct", "exclusive", "jobs", "runs", "other_runs",
+    "free_memory_mib", "free_utilization_pct", "attribution", "external", "reason",
 )  # fmt: skip
 BLOCKER_KEYS = ("code", "detail", "need", "free", "limit", "unit")
 GENERATION_KEYS = (

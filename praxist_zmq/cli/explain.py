@@ -14,7 +14,7 @@ from .connect import Caller, ask, connect
 from .documents import BLOCKER_KEYS, head, job_body, pick
 from .log_tail import last_lines
 from .settings import global_options, settings_of
-from .verdict import blocker_text, ending_told, is_terminal_state
+from .verdict import blocker_text, ending_told, is_terminal_state, state_word
 from .waiting import now_s
 from .waiting_page import device_lines, facts_line, gate_lines, option_lines, start_lines
 from .words import age, between, count, named_devices, parse_stamp, safe, span
@@ -145,6 +145,6 @@ def _head(job: Json | None, subject: str) -> list[str]:
     since = age(None if began is None else now_s() - began)
     return [
         f"{job['job']}  {safe(job['tag'])}",
-        f"{job['state']}, sent {since} ago   peer {safe(job['peer'])}   "
+        f"{state_word(job)}, sent {since} ago   peer {safe(job['peer'])}   "
         f"profile {safe(job['profile'])}   class {job['work_class']}",
     ]

@@ -19,6 +19,14 @@ from .words import clock_time, count, cut, parse_stamp, safe, span
 NAMES_SHOWN = 20
 NUMBER = click.IntRange(0, 1_000_000)
 SIZE = click.IntRange(1, 1_000_000)
+STATE_WORDS = {"assessment": "in assessment"}
+SAYS_NO_MORE = {
+    "open": (),
+    "assessment": ("assessment",),
+    "frozen": ("it was frozen", "frozen"),
+    "closed": ("it was closed", "closed"),
+}
+"""Reasons that only tell the state again."""
 REASON_HELP = "Kept, and told to those whose work is refused."
 
 
@@ -197,8 +205,9 @@ def names_of(names: list[str]) -> str:
 
 
 def _title(generation: Json) -> str:
-    reason = f": {safe(generation['reason'])}" if generation.get("reason") else ""
-    return f"generation {generation['generation']} is {generation['state']}{reason}"
+    state, why = generation["state"], generation.get("reason")
+    reason = "" if not why or why in SAYS_NO_MORE[state] else f": {safe(why)}"
+    return f"generation {generation['generation']} is {STATE_WORDS.get(state, state)}{reason}"
 
 
 def _terms(generation: Json) -> list[str]:

@@ -10,9 +10,10 @@ from ..protocol.envelope import Json
 from . import output
 from .connect import ask, connect
 from .documents import DEVICE_KEYS, head, pick
+from .fields import field_lines, fields_option, picked
 from .settings import global_options, settings_of
 from .table import Column, print_table
-from .words import device_name, is_simulated, safe
+from .words import device_name, is_simulated, run_words, safe
 
 HELD = "held"
 _EXTERNAL = re.compile(r"pid (?P<pid>\d+)(?:.*?, user (?P<user>[^,]+))?")
@@ -33,26 +34,27 @@ _COLUMNS = (
     Column("MEM USED", right=True),
     Column("MEM FREE", right=True),
     Column("JOBS", least=10),
-    Column("RUNS", least=8, drop=2),
+    Column("RUNS", least=8, drop=2, middle=True),
 )
 
 
 @click.command("gpus")
+@fields_option(DEVICE_KEYS)
 @global_options()
 @click.pass_context
-def command(ctx: click.Context) -> int:
+def command(ctx: click.Context, fields: tuple[str, ...] | None) -> int:
     """Show the devices and what is free on them.
 
     \b
     praxist-zmq gpus
-    praxist-zmq gpus --json
+    praxist-zmq gpus --fields index,free_memory_mib,jobs --json
     """
     settings = settings_of(ctx)
     with connect(settings) as client:
         reply = ask(client, {"kind": "get_devices"}, settings.timeout_s)
     devices = reply["devices"]
     if settings.is_json:
-        body = [pick(DEVICE_KEYS, device) for device in devices]
+        body = [picked(fields, pick(DEVICE_KEYS, device)) for device in devices]
         output.document({**head("gpus"), "devices": body, "simulated": reply["simulated"]})
         return 0
     if settings.format == "name":
@@ -61,7 +63,14 @@ def command(ctx: click.Context) -> int:
     if reply["simulated"]:
         (output.answer if settings.format == "table" else output.talk)("SIMULATED devices")
     if not devices:
-        output.talk("no devices; `praxist-zmq status` says what the driver told")
+        output.talk(
+            "no devices; `praxist-zmq status` says what the driver told; "
+            "`praxist-zmq up --sim gpus=2,memory=80` simulates some"
+        )
+    if fields is not None:
+        items = [pick(DEVICE_KEYS, device) for device in devices]
+        output.answer(*field_lines(settings, fields, items))
+        return 0
     short = settings.format == "table"
     print_table(settings, _COLUMNS, [row(device, short=short) for device in devices])
     if short and devices:
@@ -86,7 +95,7 @@ def row(device: Json, *, short: bool) -> list[object]:
         _gib(device["memory_used_mib"]),
         _free_memory(device),
         _jobs(device),
-        " ".join(device["runs"]),
+        ", ".join([*_own_run(device), *map(run_words, device["other_runs"])]),
     ]
 
 
@@ -105,18 +114,18 @@ def _gib(mib: float | None) -> str:
 
 def _free(device: Json) -> str:
     """What the broker counts as free; unknown stays unknown."""
+    if device["state"] != "available":
+        return "?"
     if device["exclusive"]:
         return HELD
-    if device["state"] != "available":
-        return "0"
     return _number(device.get("free_utilization_pct"))
 
 
 def _free_memory(device: Json) -> str:
+    if device["state"] != "available":
+        return "?"
     if device["exclusive"]:
         return HELD
-    if device["state"] != "available":
-        return _gib(0.0)
     return _gib(device.get("free_memory_mib"))
 
 
@@ -124,6 +133,12 @@ def _jobs(device: Json) -> str:
     """`j-118 j-121 +dana/88211`: our jobs, then the processes of others."""
     strangers = (_stranger(words) for words in device.get("external") or [])
     return " ".join([*device["jobs"], *(f"+{name}" for name in strangers)])
+
+
+def _own_run(device: Json) -> list[str]:
+    """This run's name, where it holds the device too."""
+    others = {run["run_id"] for run in device["other_runs"]}
+    return [name for name in device["runs"] if device["jobs"] and name not in others]
 
 
 def _stranger(words: str) -> str:

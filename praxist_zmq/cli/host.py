@@ -106,6 +106,7 @@ def host_document(view: Json, mono_ms: int) -> Json:
     return {
         **head("host"),
         "runs": [_run(run, rows, view["wants"]) for run in view["runs"]],
+        "down_runs": [_down_run(run, rows) for run in view.get("down", ())],
         "limit": view["limit"] or None,
         "allocations": [_allocation(row) for row in rows],
         "claims": [_claim(row, names, mono_ms) for row in view.get("leases", ())],
@@ -130,6 +131,19 @@ def _run(run: Json, rows: list[Json], wants: list[Json]) -> Json:
         "waits_for_gpu_uuids": [
             uuid for want in waits if want["envelope"] for uuid in want["envelope"]["device_uuids"]
         ],
+    }
+
+
+def _down_run(run: Json, rows: list[Json]) -> Json:
+    """A run that no scheduler serves; its experiments go on and hold what they held."""
+    own = [row for row in rows if row["run_key"] == run["run_key"]]
+    return {
+        "run_id": run["run_id"],
+        "run_dir": run["run_dir"] or None,
+        "user": run["user"],
+        "uid": run["uid"],
+        "claims": len(own),
+        "devices": _devices(own),
     }
 
 
@@ -203,7 +217,8 @@ def _head_lines(view: Json, content: Json) -> list[str]:
     limit = content["limit"]
     slots = f"slots {len(rows)}/{limit}" if limit else count(len(rows), "allocation")
     lines = [f"{count(len(content['runs']), 'run')}   {slots}{mark}"]
-    known = {run["run_key"] for run in view["runs"]}
+    lines += [_down_line(run) for run in content["down_runs"]]
+    known = {run["run_key"] for run in (*view["runs"], *view.get("down", ()))}
     left = [row for row in rows if row["run_key"] not in known]
     if left:
         runs = len({row["run_key"] for row in left})
@@ -219,6 +234,13 @@ def _head_lines(view: Json, content: Json) -> list[str]:
     if len(claims) > LEASES_SHOWN_MAX:
         lines.append(count(len(claims) - LEASES_SHOWN_MAX, "more lease"))
     return lines
+
+
+def _down_line(run: Json) -> str:
+    held = "  ".join(_share(entry) for entry in run["devices"])
+    where = f"   {safe(run['run_dir'])}" if run["run_dir"] else ""
+    share = f"   GPU share {held}" if held else ""
+    return f"{safe(run['run_id'])} is down, {count(run['claims'], 'allocation')} held{share}{where}"
 
 
 def _lease_line(claim: Json) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from .advice import nearest
-from .settings import settings_of
+from .settings import ENVIRONMENT_PREFIX, settings_of, take_environment
 from .words import cut, safe
 
 
@@ -85,6 +85,7 @@ class VerbGroup(click.Group):
         module = importlib.import_module(f"{__package__}.{verb.module}")
         command = module.command
         assert isinstance(command, click.Command)
+        take_environment(command, f"{ENVIRONMENT_PREFIX}_{verb.name.upper()}")
         return command
 
     def resolve_command(

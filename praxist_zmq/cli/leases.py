@@ -8,6 +8,7 @@ from ..protocol.envelope import Json
 from . import output
 from .connect import ask, connect
 from .documents import LEASE_KEYS, head, pick
+from .fields import field_lines, fields_option, picked
 from .settings import global_options, settings_of
 from .status_words import stats_line
 from .table import Column, print_table
@@ -27,9 +28,10 @@ _COLUMNS = (
 
 @click.command("leases")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also all ended ones in memory.")
+@fields_option(LEASE_KEYS)
 @global_options()
 @click.pass_context
-def command(ctx: click.Context, everything: bool) -> int:
+def command(ctx: click.Context, everything: bool, fields: tuple[str, ...] | None) -> int:
     """List offers to idle peers and what became of them.
 
     \b
@@ -44,12 +46,16 @@ def command(ctx: click.Context, everything: bool) -> int:
         live = sum(lease["state"] == "out" for lease in leases)
         leases = leases[: live + ENDED_SHOWN]
     if settings.is_json:
-        body = [pick(LEASE_KEYS, lease) for lease in leases]
+        body = [picked(fields, pick(LEASE_KEYS, lease)) for lease in leases]
         facts = {"leases": body, "idle": reply["idle"], "stats": reply["stats"]}
         output.document({**head("leases"), **facts})
         return 0
     if settings.format == "name":
         output.answer(*(safe(lease["lease_id"]) for lease in leases))
+        return 0
+    if fields is not None:
+        items = [pick(LEASE_KEYS, lease) for lease in leases]
+        output.answer(*field_lines(settings, fields, items))
         return 0
     short = settings.format == "table"
     if leases:

@@ -15,7 +15,7 @@ from ..errors import PraxistError
 from .failure import UsageHelp, report_error, report_fault, report_usage
 from .lazy import VERBS, VerbGroup
 from .output import answer, silence_stdout, talk
-from .settings import Settings, global_options, settings_of
+from .settings import Settings, global_options, settings_of, take_environment
 from .words import PROGRAM
 
 EXIT_INTERRUPTED = 130
@@ -63,6 +63,9 @@ def command(ctx: click.Context) -> None:
     }
 
 
+take_environment(command, verb=False)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Carry out one command line; the exit status."""
     own = list(arguments)[: list(arguments).index("--")] if "--" in arguments else list(arguments)
@@ -75,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
         return ending.exit_code
     except click.ClickException as error:
         settings.json = settings.json or "--json" in own
-        return report_usage(error, settings)
+        return report_usage(_with_variable(error), settings)
     except PraxistError as error:
         if error.code == "usage":
             return report_usage(usage_of(error, settings.verb), settings)
@@ -88,6 +91,17 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_BROKEN_PIPE
     except Exception as fault:  # noqa: BLE001 (the outermost frame: named, filed, exit 70)
         return report_fault(fault, own, settings)
+
+
+def _with_variable(error: click.ClickException) -> click.ClickException:
+    """A wrong value that came from the environment names its variable: nobody typed it."""
+    if not isinstance(error, click.BadParameter) or error.param is None or error.ctx is None:
+        return error
+    name, variable = str(error.param.name), str(error.param.envvar)
+    source = error.ctx.get_parameter_source(name)
+    if source is not click.core.ParameterSource.ENVIRONMENT or variable in error.message:
+        return error
+    return click.BadParameter(f"{error.message} (from {variable})", error.ctx, error.param)
 
 
 def usage_of(error: PraxistError, verb: str | None) -> UsageHelp:

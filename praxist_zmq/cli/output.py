@@ -25,7 +25,12 @@ TO_COPY = ("  try ", "  next ", "  log ")
 
 def document(content: dict[str, Any]) -> None:
     """One JSON document, one line, on stdout."""
-    answer(json.dumps(content, ensure_ascii=True, separators=(",", ":"), default=str))
+    answer(json_line(content))
+
+
+def json_line(content: dict[str, Any]) -> str:
+    """A JSON document on one line."""
+    return json.dumps(content, ensure_ascii=True, separators=(",", ":"), default=str)
 
 
 def answer(*lines: str) -> None:

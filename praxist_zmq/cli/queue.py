@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import click
 
@@ -11,12 +12,17 @@ from ..protocol.job_states import JobState
 from . import output
 from .advice import nearest
 from .blocked import why_short
-from .connect import Caller, ask, connect
-from .documents import head, job_body
+from .connect import ask, connect
+from .documents import JOB_KEYS, head, job_body
+from .duration import DURATION
+from .fields import field_lines, fields_option, picked
 from .settings import Settings, global_options, settings_of
+from .submission import WORK_CLASSES
 from .table import Column, table_lines, terminal_height
-from .verdict import cancellation, ending, ending_told
+from .verdict import ending, state_word
 from .waiting import now_s
+from .watch import watch as watch_view
+from .watch import watch_option
 from .words import PROGRAM, age, count, devices, is_simulated, parse_stamp, progress_text, safe
 
 STATES: tuple[str, ...] = get_args(JobState)
@@ -34,6 +40,15 @@ _COLUMNS = (
     Column("TAG", least=20, keep_empty=True, middle=True),
     Column("WHERE / WHY", least=20, keep_empty=True),
 )
+
+
+SORTS: dict[str, Callable[[Json], Any]] = {
+    "age": lambda job: -(parse_stamp(job["submitted_at"]) or 0.0),
+    "tag": lambda job: job["tag"],
+    "peer": lambda job: job["peer"],
+    "profile": lambda job: job["profile"],
+    "state": lambda job: STATES.index(job["state"]),
+}
 
 
 def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,14 +75,37 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     help=f"Only these states: {', '.join(STATES)}.",
 )
 @click.option("--peer", metavar="P", help="Only this peer's.")
+@click.option("--class", "work_class", type=click.Choice(WORK_CLASSES), help="Only this class.")
+@click.option(
+    "--since", type=DURATION, metavar="DUR", help="Only jobs sent or ended in the last DUR."
+)
+@click.option(
+    "--sort",
+    type=click.Choice(tuple(SORTS)),
+    help="Order by this instead; age and tag ascend.",
+)
+@fields_option(JOB_KEYS)
+@watch_option
 @global_options()
 @click.pass_context
-def command(ctx: click.Context, everything: bool, states: tuple[str, ...], peer: str | None) -> int:
+def command(
+    ctx: click.Context,
+    everything: bool,
+    states: tuple[str, ...],
+    peer: str | None,
+    work_class: str | None,
+    since: float | None,
+    sort: str | None,
+    fields: tuple[str, ...] | None,
+    watch: float | None,
+) -> int:
     """List jobs: running first, then in queue order.
 
     \b
     praxist-zmq queue
+    praxist-zmq queue -w
     praxist-zmq queue --state failed,drained_unknown --json
+    praxist-zmq queue -a --since 1h --fields job,tag,state,exit_code
     """
     settings = settings_of(ctx)
     request = {
@@ -77,36 +115,60 @@ def command(ctx: click.Context, everything: bool, states: tuple[str, ...], peer:
         "include_terminal": everything or bool(set(states) & set(STATES[3:])),
         "limit": LIST_LIMIT,
     }
-    with connect(settings) as client:
-        reply = ask(client, request, settings.timeout_s)
-        _print(settings, client, reply)
+
+    def look() -> list[str]:
+        with connect(settings) as client:
+            reply = ask(client, request, settings.timeout_s)
+        shown = [job for job in reply["jobs"] if _wanted(job, work_class, since)]
+        if sort is not None:
+            shown.sort(key=SORTS[sort])
+        told = {**reply, "jobs": shown, "sent": len(reply["jobs"])}
+        return _lines(settings, told, fields, watched=watch is not None)
+
+    if watch is not None:
+        return watch_view(settings, watch, look)
+    output.answer(*look())
     return 0
 
 
-def _print(settings: Settings, client: Caller, reply: Json) -> None:
+def _wanted(job: Json, work_class: str | None, since_s: float | None) -> bool:
+    if work_class is not None and job["work_class"] != work_class:
+        return False
+    last = parse_stamp(job.get("ended_at") or job["submitted_at"])
+    return since_s is None or last is None or now_s() - last <= since_s
+
+
+def _lines(
+    settings: Settings, reply: Json, fields: tuple[str, ...] | None, *, watched: bool
+) -> list[str]:
     jobs = reply["jobs"]
     if settings.format == "json":
-        output.document(queue_document(reply))
-    elif settings.format == "jsonl":
-        for job in jobs:
-            output.document({**head("job"), **job_body(job)})
-    elif settings.format == "name":
-        output.answer(*(str(job["job"]) for job in jobs))
-    else:
-        lines = table_lines(settings, _COLUMNS, [row(job, now_s()) for job in jobs])
-        if settings.format == "table":
-            output.answer(summary(reply))
-        output.answer(*lines)
-        if settings.format == "table" and len(lines) + FRAME_LINES > terminal_height():
-            output.answer(lines[0], summary(reply))  # those above have left the screen
-        _footer(settings, reply)
+        return [output.json_line(queue_document(reply, fields))]
+    if settings.format == "jsonl":
+        items = [{**head("job"), **picked(fields, job_body(job))} for job in jobs]
+        return [output.json_line(item) for item in items]
+    if settings.format == "name":
+        return [str(job["job"]) for job in jobs]
+    if fields is not None:
+        return field_lines(settings, fields, [job_body(job) for job in jobs])
+    if not watched:
+        _tell_hidden(reply)
+    lines = table_lines(settings, _COLUMNS, [row(job, now_s()) for job in jobs])
+    if settings.format != "table":
+        return lines
+    height = len(lines) + FRAME_LINES
+    lines = [summary(reply), *lines]
+    if not watched and height > terminal_height():
+        lines += [lines[1], lines[0]]  # those above have left the screen
+    waiting = [job for job in jobs if job["state"] == "queued" and job["blockers"]]
+    return lines + ([f"why: {PROGRAM} explain {waiting[0]['job']}"] if waiting else [])
 
 
-def queue_document(reply: Json) -> Json:
+def queue_document(reply: Json, fields: tuple[str, ...] | None = None) -> Json:
     """The JSON document."""
     return {
         **head("queue"),
-        "jobs": [job_body(job) for job in reply["jobs"]],
+        "jobs": [picked(fields, job_body(job)) for job in reply["jobs"]],
         "total": reply["total"],
         "concurrency_limit": reply["concurrency_limit"],
         "counts": reply["counts"],
@@ -141,7 +203,7 @@ def row(job: Json, now: float) -> list[object]:
     began = parse_stamp(since)
     return [
         job["job"],
-        job["state"],
+        state_word(job),
         job["work_class"],
         job["peer"],
         job["profile"],
@@ -168,19 +230,26 @@ def where_or_why(job: Json) -> str:
         return devices(job["gpu_uuids"]) + told + note
     if job["state"] in ("queued", "waiting_for_credentials"):
         return why_short(job["blockers"]) + note
+    if state_word(job) == "cancelled":
+        return _cancelled(job)
     if job["state"] == "rejected":
         return str(job.get("note") or job.get("failure_signature") or job.get("reject_code") or "")
-    if cancellation(job):
-        return ending_told(job)
     signature = job.get("failure_signature")
     return ending(job) + (f": {signature}" if signature else "") + note
 
 
-def _footer(settings: Settings, reply: Json) -> None:
-    hidden = reply["total"] - len(reply["jobs"])
+def _cancelled(job: Json) -> str:
+    """How far it came, and the reason where one was given."""
+    if not job.get("attempt"):
+        how, why = "before it started", job.get("failure_signature") or ""
+    else:
+        how, why = ending(job), str(job.get("note") or "").removeprefix("cancelled").lstrip(": ")
+    return how + (f": {why}" if why not in ("", "cancelled") else "")
+
+
+def _tell_hidden(reply: Json) -> None:
+    """That the scheduler has more than it sent."""
+    hidden = reply["total"] - reply["sent"]
     if hidden > 0:
         match = "matches" if hidden == 1 else "match"
         output.talk(f"{count(hidden, 'more job')} {match}; narrow it with --peer or --state")
-    waiting = [job for job in reply["jobs"] if job["state"] == "queued" and job["blockers"]]
-    if waiting and settings.format == "table":
-        output.answer(f"why: {PROGRAM} explain {waiting[0]['job']}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
@@ -38,6 +38,8 @@ class Settings:
     """The job or jobs that were named, for advice only."""
     run: str | None = None
     """The run that was found, for advice only."""
+    inherited: set[str] = field(default_factory=set)
+    """Which of these the environment gave: what is typed goes before."""
 
     @property
     def timeout_s(self) -> float:
@@ -88,8 +90,20 @@ def settings_of(ctx: click.Context) -> Settings:
 
 
 def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if value is not None and value is not False and param.name is not None:
-        setattr(settings_of(ctx), param.name, value)
+    if value is None or value is False or param.name is None:
+        return
+    settings = settings_of(ctx)
+    # Three say the form of the answer: one that is typed goes before any variable of them.
+    others = _FORMS - {param.name} if param.name in _FORMS else frozenset()
+    if ctx.get_parameter_source(param.name) is click.core.ParameterSource.ENVIRONMENT:
+        if any(getattr(settings, other) and other not in settings.inherited for other in others):
+            return
+        settings.inherited.add(param.name)
+    else:
+        settings.inherited.discard(param.name)
+        for other in others & settings.inherited:
+            setattr(settings, other, None if other == "output" else False)
+    setattr(settings, param.name, value)
 
 
 _GLOBAL: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -121,6 +135,44 @@ _GLOBAL: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
 }
 GLOBAL_NAMES = tuple(_GLOBAL)
+_FORMS = frozenset({"json", "output", "quiet"})
+
+ENVIRONMENT_PREFIX = "PRAXIST_ZMQ"
+TYPED_ONLY = frozenset(
+    {
+        "yes", "every", "everything", "rerun", "retry_terminal", "allow_duplicate",
+        "allow_unsatisfiable", "tag", "run_dir", "watch", "follow",
+    }
+)  # fmt: skip
+"""What is meant for one call, or takes a safeguard away, is never taken from the environment. The
+run has a variable of its own."""
+
+
+def take_environment(
+    command: click.Command, prefix: str = ENVIRONMENT_PREFIX, *, verb: bool = True
+) -> None:
+    """Let options be given by variables: PRAXIST_ZMQ_OPTION for the global ones, in the place of
+    those typed before the verb, and PRAXIST_ZMQ_VERB_OPTION for a verb's own. The run has a
+    variable of its own, PRAXIST_RUN_DIR, and so have some others."""
+    for param in command.params:
+        if not isinstance(param, click.Option) or param.name in TYPED_ONLY or param.is_eager:
+            continue
+        if param.envvar is None and not (verb and param.callback is _store):
+            param.envvar = f"{prefix}_{_variable(max(param.opts, key=len))}"
+    for name, each in command.commands.items() if isinstance(command, click.Group) else ():
+        take_environment(each, f"{prefix}_{_variable(name)}")
+
+
+def _variable(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").upper()
+
+
+def variables(command: click.Command) -> list[str]:
+    """The variables that stand for options of a command, those of its own commands included."""
+    found = [str(param.envvar) for param in command.params if param.envvar is not None]
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        found += variables(each)
+    return found
 
 
 def global_options(

@@ -22,6 +22,7 @@ from .documents import head
 from .settings import Settings, global_options, settings_of
 from .words import is_simulated, safe
 
+GPU_HELP = "The device, by its number in `gpus`."
 _NUMBER = re.compile(r"[0-9a-f]{12}$")
 
 
@@ -31,20 +32,30 @@ def command() -> None:
 
 
 @command.command("load")
-@click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help="Device.")
+@click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help=GPU_HELP)
 @click.option(
-    "--utilization", type=click.FloatRange(0, 100), metavar="PCT", help="Busy share of others."
+    "--utilization",
+    type=click.FloatRange(0, 100),
+    metavar="PCT",
+    help="Per cent of the time that others keep it busy; not given, it stays as it was.",
 )
 @click.option(
-    "--memory-gb", type=click.FloatRange(0, 1_000_000), metavar="G", help="GiB used by others."
+    "--memory-gb",
+    type=click.FloatRange(0, 1_000_000),
+    metavar="G",
+    help="GiB that others use of it; not given, it stays as it was.",
 )
 @global_options()
 @click.pass_context
 def load(ctx: click.Context, gpu: int, utilization: float | None, memory_gb: float | None) -> int:
-    """Put foreign load on a simulated device.
+    """Put foreign load on a simulated device: what processes of nobody's runs would use of it.
+
+    It is what the scheduler calls external, and stays until `sim clear` or another load. All runs
+    of the host scope see it.
 
     \b
     praxist-zmq sim load --gpu 0 --utilization 60 --memory-gb 20
+    praxist-zmq sim load --gpu 0 --utilization 0
     """
     if utilization is None and memory_gb is None:
         raise click.UsageError("give --utilization, --memory-gb, or both", ctx)
@@ -59,7 +70,7 @@ def load(ctx: click.Context, gpu: int, utilization: float | None, memory_gb: flo
 
 
 @command.command("fail")
-@click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help="Device.")
+@click.option("--gpu", type=click.IntRange(0, 1023), required=True, metavar="N", help=GPU_HELP)
 @click.argument("kind", type=click.Choice(FAULTS), metavar="KIND")
 @global_options()
 @click.pass_context

@@ -184,6 +184,8 @@ def _run(status: Json) -> str:
     if number is None:
         return safe(status["run_dir"])
     told = [f"generation {number} {safe(generation.get('state') or '')}".rstrip()]
+    if generation.get("admission_closed"):
+        told.append("admission closed")
     told += filter(None, (deadline_words(generation.get("deadline")),))
     return f"{safe(status['run_dir'])}   {', '.join(told)}"
 
@@ -235,6 +237,9 @@ def _gpus(status: Json, devices: list[Json] | None) -> str | None:
         return None
     reason = f": {safe(probe['reason'])}" if probe.get("reason") else ""
     state = f"{safe(probe.get('state') or 'unknown')}{reason}"
+    if status["health"] == "down":
+        mark = "simulated devices, " if status.get("simulated") else "driver "
+        return f"{mark}{state} when last seen"
     if not devices:
         return f"driver {state}"
     free = sum(is_free(device) for device in devices)

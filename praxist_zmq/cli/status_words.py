@@ -6,7 +6,7 @@ Pure; standard library only.
 from __future__ import annotations
 
 from ..protocol.envelope import Json
-from .words import clock_time, count, parse_stamp, safe
+from .words import clock_time, count, parse_stamp, run_words, safe
 
 DEVICES_SHOWN = 8
 
@@ -59,7 +59,9 @@ def _device(device: Json) -> str:
     memory = "?" if used is None else f"{used / 1024:.1f}"
     most = "?" if total is None else f"{total * 0.95 / 1024:.1f}"
     told = f"{device['index']}: {busy}/100 compute, {memory}/{most} GiB"
-    told += f", {count(len(device['jobs']), 'job')}" if device["jobs"] else ", no job"
+    holders = [count(len(device["jobs"]), "job")] if device["jobs"] else []
+    holders += [f"run {run_words(run)}" for run in device.get("other_runs") or []]
+    told += f", {' and '.join(holders)}" if holders else ", no job"
     told += " alone" if device["exclusive"] else ""
     return told + (" + external" if device.get("external") or (external or 0) > 0 else "")
 

@@ -13,6 +13,7 @@ import click
 
 from ..errors import PraxistError
 from ..host.paths import HostPaths, RunPaths, canonical, host_scope
+from ..protocol.envelope import Json
 from . import output
 from .duration import DURATION_OR_ZERO
 from .run_selection import find_run, live_runs
@@ -90,6 +91,26 @@ def _stop_all(settings: Settings, grace_s: float, dry_run: bool) -> int:
     return exit_code
 
 
+def _known_to_host(settings: Settings) -> list[Json]:
+    """Runs that are served or hold something, as `protocol.claims.RunRow` has them."""
+    host = HostPaths(host_scope())
+    if host.registry_socket.exists():
+        from .host import view_host
+
+        try:
+            view = view_host(settings)
+            return [*view["runs"], *view.get("down", ())]
+        except PraxistError as error:
+            output.talk(f"warning  the claim registry does not answer: {error}")
+    from ..service.host_ledger import runs_that_hold
+
+    try:
+        return [run.model_dump() for run in runs_that_hold(host)]
+    except PraxistError as error:
+        output.talk(f"warning  the claim registry's ledger cannot be read: {error}")
+        return []
+
+
 def _stop_one(run: RunPaths, settings: Settings, grace_s: float, dry_run: bool) -> RunStop:
     stopping = StoppingRun(run, settings, grace_s)
     try:
@@ -103,23 +124,17 @@ def _stop_one(run: RunPaths, settings: Settings, grace_s: float, dry_run: bool) 
 def _all_runs(settings: Settings) -> list[tuple[RunPaths, str | None]]:
     """The runs of this host scope, each with the reason why it is not ours to stop, or None.
 
-    As the registry sees them, and those whose `run.json` names a scheduler that lives.
+    As the registry sees them, or its ledger while none answers: those that are served, and those
+    that ended with `down` or were killed while their experiments go on. Also those whose `run.json`
+    names a scheduler that lives.
     """
     found: dict[Path, str | None] = {}
-    if HostPaths(host_scope()).registry_socket.exists():
-        from .host import view_host
-
-        try:
-            view = view_host(settings)
-        except PraxistError as error:
-            output.talk(f"warning  the claim registry does not answer: {error}")
-            view = {"runs": []}
-        for told in view["runs"]:
-            strange = None
-            if told["uid"] != os.getuid():
-                strange = f"it belongs to user {told['user']}"
-            place = canonical(told["run_dir"]) if told["run_dir"] else Path(told["run_id"])
-            found[place] = strange
+    for told in _known_to_host(settings):
+        strange = None
+        if told["uid"] not in (None, os.getuid()):
+            strange = f"it belongs to user {told['user']}"
+        place = canonical(told["run_dir"]) if told["run_dir"] else Path(told["run_id"])
+        found[place] = strange
     for directory in live_runs(host_scope()):
         found.setdefault(canonical(directory), None)
     return [(RunPaths(place), strange) for place, strange in sorted(found.items())]

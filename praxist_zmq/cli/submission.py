@@ -126,7 +126,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         required=True,
         envvar="PRAXIST_PEER_ID",
         metavar="P",
-        help="Submitting peer; else PRAXIST_PEER_ID.",
+        help="Who submits: a name of your choice; else PRAXIST_PEER_ID.",
     ),
     click.option("--tag", required=True, metavar="T", help="Stable name of the experiment."),
     click.option("--profile", metavar="N", help="Resource profile; else the contract's default."),

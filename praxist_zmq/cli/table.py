@@ -19,6 +19,7 @@ STATE_STYLES = {
     "queued": "yellow",
     "waiting_for_credentials": "yellow",
     "failed": "red",
+    "cancelled": "red",
     "rejected": "red",
     "drained_unknown": "magenta",
     "lost": "red",

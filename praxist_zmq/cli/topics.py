@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ERRORS
+from .settings import ENVIRONMENT_PREFIX
 from .words import PROGRAM, cut, safe
 
 
@@ -77,8 +78,20 @@ def _environment() -> list[str]:
         value = os.environ.get(name)
         now = "not set" if value is None else cut(safe(value), 70)
         lines += [f"  {name:<22} {text}", f"  {'':<22} now: {now}"]
+    given = [name for name in sorted(os.environ) if name.startswith(f"{ENVIRONMENT_PREFIX}_")]
+    known = {name for name, _ in _VARIABLES}
     return [
         *lines,
+        "",
+        "Options have variables too; what is typed goes before. Global ones PRAXIST_ZMQ_OPTION, as",
+        "PRAXIST_ZMQ_OUTPUT=json; a verb's own PRAXIST_ZMQ_VERB_OPTION, as",
+        "PRAXIST_ZMQ_LAUNCH_PROFILE=gpu_work. Not so what is meant for one call: --yes, --all,",
+        "--tag, --follow, --watch, --rerun, --retry-terminal and the --allow ones. Set now:",
+        "",
+        *(
+            [f"  {name}={cut(safe(os.environ[name]), 50)}" for name in given if name not in known]
+            or ["  none"]
+        ),
         "",
         "An experiment gets these, and for the rest the submitter's environment:",
         "",

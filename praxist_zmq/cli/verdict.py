@@ -62,6 +62,15 @@ def ending(job: Json) -> str:
     return "outcome unknown" if job["state"] == "drained_unknown" else "no exit code"
 
 
+def state_word(job: Json) -> str:
+    """The state for people: `cancelled` where somebody ended the job, or withdrew it."""
+    if job["state"] == "rejected" and job.get("reject_code") == "cancelled":
+        return "cancelled"
+    if job["state"] == "failed" and cancellation(job):
+        return "cancelled"
+    return str(job["state"])
+
+
 def cancellation(job: Json) -> str | None:
     """`cancelled: REASON` when somebody ended the job; its signal alone does not say so."""
     note = job.get("note") or ""

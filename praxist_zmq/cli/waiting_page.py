@@ -109,7 +109,10 @@ def facts_line(snapshot: Json) -> list[str]:
     told = [f"host sample {span(age)} old{stale}" if age is not None else "no host sample yet"]
     if snapshot.get("attribution"):
         told.append(f"attribution {safe(snapshot['attribution'])}")
-    told.append(f"ETA model from {count(snapshot.get('eta_endings') or 0, 'finished job')}")
+    learnt = snapshot.get("eta_endings") or 0
+    told.append(
+        f"ETA model from {count(learnt, 'finished job')}" if learnt else "run times not learnt yet"
+    )
     told.append(f"registry {safe(snapshot.get('registry') or 'unknown')}")
     limit = f"limit {snapshot.get('limit')}"
     if snapshot.get("limit_before") is not None:

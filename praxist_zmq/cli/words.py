@@ -94,6 +94,11 @@ def progress_text(progress: dict[str, Any]) -> str:
     return f"{progress['done']}/{progress['total']} {progress['text']}".rstrip()
 
 
+def run_words(run: dict[str, Any]) -> str:
+    """Another run that holds something: `r1`, `r1 (down)` when no scheduler serves it."""
+    return safe(run["run_id"]) + (" (down)" if run["down"] else "")
+
+
 def span(seconds: float | None) -> str:
     """A length of time in words: `41s`, `2m10s`, `1h24m`, `3d4h`; `unknown` for None."""
     if seconds is None:

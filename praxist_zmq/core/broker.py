@@ -116,6 +116,7 @@ class Broker:
                     generation=generation,
                     cohort_size=cohort_size,
                     deadline_at_ms=deadline_at_ms,
+                    deadline_mono_ms=generations.mono_deadline(turn, generation, deadline_at_ms),
                 )
             )
 
@@ -154,6 +155,7 @@ class Broker:
             )
         )
         self._adopt(turn, policy, generation, cohort_size, deadline_at_ms)
+        generations.resume_deadlines(turn)
         if reopen and stopped:
             turn.record(ev.AdmissionOpened(at_ms=stamp.at_ms, reason="started again"))
         if open_generation:

@@ -53,6 +53,8 @@ def state_violations(state: ClaimState) -> list[str]:
         found.append("the counts of rows with devices differ from the rows")
     if set(state.owners) - set(state.runs) - set(by_run):
         found.append("a run that is gone still has an owner")
+    if set(state.down) - (set(by_run) - set(state.runs)):
+        found.append("a run is told as down that is served, or that holds nothing")
     if by_run != {run: set(attempts) for run, attempts in state.by_run.items()}:
         found.append("the index by run differs from the rows")
     if watches != set(state.watches):

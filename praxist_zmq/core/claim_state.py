@@ -58,6 +58,8 @@ class ClaimState:
     """How many rows of a run hold devices."""
     owners: dict[str, int] = field(default_factory=dict)
     """Whose each run is, for as long as it is registered or holds anything."""
+    down: dict[str, RunRow] = field(default_factory=dict)
+    """What was known of a run that is not registered any more, for as long as it holds anything."""
     own_uid: int | None = None
     """The registry's own user, once started; a run without an owner is theirs."""
     watches: dict[Watch, ProcessIdentity] = field(default_factory=dict)
@@ -104,6 +106,7 @@ class ClaimState:
             runs=tuple(self.runs.values()),
             allocations=tuple(self.rows.values()),
             owners=dict(self.owners),
+            down=tuple(self.down.values()),
         )
 
     @classmethod
@@ -115,6 +118,7 @@ class ClaimState:
         for row in snapshot.allocations:
             state._put_row(row, "the snapshot")
         state.owners.update(snapshot.owners)
+        state.down.update((run.run_key, run) for run in snapshot.down)
         return state
 
     # -- changing --------------------------------------------------------------------------
@@ -151,6 +155,7 @@ class ClaimState:
         if old is not None:
             self.watches.pop(Watch(run.run_key, None, old.broker), None)
         self.runs[run.run_key] = run
+        self.down.pop(run.run_key, None)
         if run.uid is not None:
             self.owners[run.run_key] = run.uid
         self.watches[Watch(run.run_key, None, run.broker)] = run.broker
@@ -160,11 +165,16 @@ class ClaimState:
         if old is None:
             raise PraxistError("ledger_damaged", f"{where} ends a run that is not registered")
         self.watches.pop(Watch(run_key, None, old.broker), None)
-        self._forget_owner(run_key)
+        if run_key in self.by_run:
+            # Without what it last reported, which is not on disk.
+            silent = {"running": 0, "queued": 0, "limit": 1}
+            self.down[run_key] = old.model_copy(update=silent)
+        self._forget(run_key)
 
-    def _forget_owner(self, run_key: str) -> None:
+    def _forget(self, run_key: str) -> None:
         if run_key not in self.runs and run_key not in self.by_run:
             self.owners.pop(run_key, None)
+            self.down.pop(run_key, None)
 
     def _put_row(self, row: AllocationRow, where: str) -> None:
         key = (row.run_key, row.attempt)
@@ -207,4 +217,4 @@ class ClaimState:
         self.devices_held -= len(row.envelope.device_uuids)
         if row.bound is not None:
             self.watches.pop(Watch(row.run_key, row.attempt, row.bound), None)
-        self._forget_owner(row.run_key)
+        self._forget(row.run_key)

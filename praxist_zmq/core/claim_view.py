@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..protocol.claims import HostView
+from ..protocol.claims import HostView, RunRow
 from .claim_fair import Wants
 from .claim_leases import LeaseHolds
 from .claim_state import ClaimState
@@ -49,6 +49,7 @@ class HostViews:
             limit=state.limit(),
             wants=self._wants.shown(state),
             leases=self._leases.shown(),
+            down=tuple(state.down.values()),
         )
 
 
@@ -88,10 +89,12 @@ class Audience:
 
 
 def _for_user(view: HostView, uid: int | None) -> HostView:
-    if all(run.uid in (None, uid) for run in view.runs):
+    if all(run.uid in (None, uid) for run in (*view.runs, *view.down)):
         return view
-    runs = tuple(
-        run if run.uid in (None, uid) else run.model_copy(update={"run_dir": ""})
-        for run in view.runs
+    return view.model_copy(update={"runs": _told(view.runs, uid), "down": _told(view.down, uid)})
+
+
+def _told(runs: tuple[RunRow, ...], uid: int | None) -> tuple[RunRow, ...]:
+    return tuple(
+        run if run.uid in (None, uid) else run.model_copy(update={"run_dir": ""}) for run in runs
     )
-    return view.model_copy(update={"runs": runs})

@@ -78,7 +78,10 @@ _SECRET_OPTION = re.compile(
 _NOT_LITERAL = ("$", "-", "/", "@", "<", "[", "{")
 """What begins so is a reference, another option, a path, or a word of a tokenizer's."""
 _PLAIN_LENGTH_MIN = 16
-"""A shorter value in a tag or a path is as likely to be a word that somebody also uses there."""
+"""A shorter value in a tag or a path may be a word that somebody also uses there: it is taken for
+one when it is of one kind of character, or very short."""
+_JOINS = "-_./ "
+"""What joins words in tags and paths."""
 _INNER_LENGTH_MIN = 8
 """A shorter value inside an argument is as likely to be chance as the secret."""
 CREDENTIALS_COMPARED_MAX = 64
@@ -320,7 +323,16 @@ def refuse_in_plain(what: str, text: OsText, secrets: Mapping[str, OsText]) -> N
     shown = display(text)
     for name, value in secrets.items():
         inner = display(value)
-        if len(inner) >= _PLAIN_LENGTH_MIN and not inner.startswith("/") and inner in shown:
+        if _tells_in_plain(inner) and not inner.startswith("/") and inner in shown:
             raise PraxistError("literal_secret", f"{what} holds the value of {name[:64]}")
     if _LITERAL_SECRET.search(_legible(text)):
         raise PraxistError("literal_secret", f"{what} looks like a credential; nothing was written")
+
+
+def _tells_in_plain(value: str) -> bool:
+    """Whether a value that stands in a tag or a path is no word that is used there anyway."""
+    if len(value) >= _PLAIN_LENGTH_MIN:
+        return True
+    kinds = (str.islower, str.isupper, str.isdigit, lambda c: not c.isalnum() and c not in _JOINS)
+    mixed = sum(any(kind(character) for character in value) for kind in kinds)
+    return len(value) >= _INNER_LENGTH_MIN and mixed >= 2

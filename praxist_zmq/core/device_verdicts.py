@@ -11,9 +11,12 @@ from .demand import Demand, memory_limit_mib
 from .device_load import DeviceLoad, load_of
 from .devices import external_words
 from .room import room
+from .run_names import run_words
 from .shortage import device_words
 from .soft import SoftState
 from .survey import Look
+
+OTHERS_SHOWN = 3
 
 
 def device_verdicts(
@@ -31,7 +34,7 @@ def _verdict(demand: Demand, look: Look, soft: SoftState) -> DeviceVerdict:
         index=load.sample.index,
         uuid=load.sample.uuid,
         fits=look.fits,
-        verdict=device_words(look)[:500],
+        verdict=device_words(look, others_on(load, soft))[:500],
         need_memory_mib=demand.memory_mib,
         need_utilization_pct=demand.utilization_pct,
         memory_total_mib=total,
@@ -51,6 +54,15 @@ def jobs_on(load: DeviceLoad, soft: SoftState) -> tuple[str, ...]:
     """Jobs of this run that hold a device, in the order of their numbers."""
     ours = {job_of(holding.attempt) for holding in load.holdings if holding.run == soft.run_key}
     return tuple(sorted(ours, key=lambda job: int(job[2:])))
+
+
+def others_on(load: DeviceLoad, soft: SoftState) -> str:
+    """`run r2 (down)`: which other runs hold a device, the first few; its jobs are told apart."""
+    keys = {holding.run for holding in load.holdings} - {soft.run_key}
+    names = sorted(run_words(soft.host_view, key) for key in keys)
+    more = f" and {len(names) - OTHERS_SHOWN} more" if len(names) > OTHERS_SHOWN else ""
+    noun = "run" if len(names) == 1 else "runs"
+    return f"{noun} {', '.join(names[:OTHERS_SHOWN])}{more}" if names else ""
 
 
 def fit_when_empty(demand: Demand, devices: Sequence[DeviceSample]) -> int:

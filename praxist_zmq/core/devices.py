@@ -10,6 +10,7 @@ from .demand import ROUNDING
 from .device_load import DeviceLoad
 from .placement import stale_sample
 from .room import free
+from .run_names import holding_run
 from .soft import SoftState
 from .state import BrokerState
 from .turn import Turn
@@ -29,9 +30,9 @@ def devices(turn: Turn) -> DevicesReply:
 
 def _view(load: DeviceLoad, soft: SoftState, run_id: str, stale: bool) -> DeviceView:
     device = load.sample
-    names = {} if soft.host_view is None else {r.run_key: r.run_id for r in soft.host_view.runs}
-    names[soft.run_key] = run_id
     memory, busy = free(load)
+    others = {h.run: holding_run(soft.host_view, h.run) for h in load.holdings}
+    others.pop(soft.run_key, None)
     ours = [holding for holding in load.holdings if holding.run == soft.run_key]
     return DeviceView(
         index=device.index,
@@ -47,7 +48,8 @@ def _view(load: DeviceLoad, soft: SoftState, run_id: str, stale: bool) -> Device
         external_utilization_pct=None if stale else load.external_utilization_pct,
         exclusive=load.held_alone,
         jobs=tuple(sorted({job_of(h.attempt) for h in ours}, key=lambda j: int(j[2:]))),
-        runs=tuple(sorted({names.get(h.run, h.run[:12]) for h in load.holdings})),
+        runs=tuple(sorted({*((run_id,) if ours else ()), *(r.run_id for r in others.values())})),
+        other_runs=tuple(sorted(others.values(), key=lambda run: run.run_id)),
         free_memory_mib=None if stale or memory is None else max(0, memory),
         free_utilization_pct=None if stale or busy is None else max(0.0, busy),
         attribution="unavailable" if stale else load.attribution,

@@ -7,18 +7,23 @@ from .generation_gate import generation_refusal
 from .state import Job
 from .submit import check_open
 from .turn import Turn
+from .views import cancelled_words
 
 
 def ending_words(job: Job) -> str:
     """One sentence about a job that does not wait."""
     if job.state == "running":
         return "running" if job.cancel_reason is None else f"ending: {job.cancel_reason}"
+    if job.state == "rejected" and job.reject_code == "cancelled":
+        return f"{cancelled_words(job.reject_detail or '')} (before it started)"
     if job.state == "rejected":
         return f"rejected ({job.reject_code}): {job.reject_detail}"
     if job.state == "drained_unknown":
         return "outcome unknown: the record of its end was lost"
     how = f"signal {job.signal}" if job.signal is not None else f"exit {job.exit_code}"
     text = f"{job.state}, {how}"
+    if job.state == "failed" and job.cancel_reason is not None:
+        return f"{text}, {cancelled_words(job.cancel_reason)}"
     return f"{text}: {job.failure_signature}" if job.failure_signature else text
 
 

@@ -53,7 +53,14 @@ def _policy_adopted(event: ev.PolicyAdopted, state: BrokerState, sequence: int) 
     state.generation = event.generation
     current = _generation(event.generation, state, event.at_ms)
     current.cohort_size = event.cohort_size
-    current.deadline_at_ms = event.deadline_at_ms
+    _set_deadline(current, event, state)
+
+
+def _set_deadline(
+    found: Generation, event: ev.PolicyAdopted | ev.GenerationOpened, state: BrokerState
+) -> None:
+    found.deadline_at_ms = event.deadline_at_ms
+    found.deadline_mono_ms, found.deadline_boot_id = event.deadline_mono_ms, state.boot_id
 
 
 def _generation(number: int, state: BrokerState, at_ms: int) -> Generation:
@@ -69,7 +76,7 @@ def _generation_opened(event: ev.GenerationOpened, state: BrokerState, sequence:
     found.phase, found.reason, found.signal = "open", None, False
     found.opened_at_ms = event.at_ms
     found.cohort_size = event.cohort_size
-    found.deadline_at_ms = event.deadline_at_ms
+    _set_deadline(found, event, state)
     found.mature_quorum = event.mature_quorum
     found.peers = event.peers
     found.publish_completed = event.publish_completed

@@ -18,6 +18,7 @@ from .demand import demand_of
 from .devices import external_words
 from .pressure import believed_sample, pressed_words
 from .reservation import DEPARTURE_SHARE, expected_end_ms
+from .run_names import run_words
 from .shortage import device_name, gib
 from .soft import SoftState
 from .state import BrokerState, Job
@@ -272,14 +273,13 @@ def _ends_of_other_runs(
     view = soft.host_view
     if view is None:
         return []
-    names = {run.run_key: run.run_id for run in view.runs}
     others = [row for row in view.allocations if row.run_key != soft.run_key]
     found = []
     for row in others[:DEPARTURES_MAX]:
         what_if = WhatIf(state, soft, looked=True)
         what_if.end_of_another_run(row.run_key, row.attempt)
         if _starts(what_if, job, budget):
-            run = names.get(row.run_key, row.run_key[:12])
+            run = run_words(view, row.run_key)
             found.append(_unforeseen(f"attempt {row.attempt} of run {run} ends"))
             if len(found) == ENTRIES_MAX:
                 break

@@ -60,6 +60,7 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
             generation=request.generation,
             cohort_size=cohort,
             deadline_at_ms=deadline,
+            deadline_mono_ms=mono_deadline(turn, None, deadline),
             mature_quorum=quorum,
             peers=peers,
             publish_completed=request.publish_completed,
@@ -83,6 +84,7 @@ def _about_to_open(turn: Turn, number: int) -> None:
     """Admission first: of a batch that reaches the disk in part, no more than an open admission
     may be left, and whoever opens the generation does so again."""
     turn.soft.deadlines_ms.pop(number, None)
+    leases.superseded(turn)
     turn.send("files", WriteClosingSignal(generation=number, present=False))
     if turn.state.closed_reason == ALL_FROZEN:
         turn.record(ev.AdmissionOpened(at_ms=turn.stamp.at_ms, reason="a generation was opened"))
@@ -96,9 +98,7 @@ def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
     found = turn.state.generations[number]
     if known and found.phase in ("open", "assessment"):
         return
-    deadline = found.deadline_at_ms
-    if deadline is not None and deadline <= turn.stamp.at_ms:
-        deadline = None
+    deadline = None if _past_deadline(turn, found) else found.deadline_at_ms
     _about_to_open(turn, number)
     turn.record(
         ev.GenerationOpened(
@@ -106,12 +106,36 @@ def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
             generation=number,
             cohort_size=found.cohort_size,
             deadline_at_ms=deadline,
+            deadline_mono_ms=mono_deadline(turn, number, deadline),
             mature_quorum=found.mature_quorum,
             peers=found.peers,
             publish_completed=found.publish_completed,
             rerun=known,
         )
     )
+
+
+def mono_deadline(turn: Turn, number: int | None, deadline_at_ms: int | None) -> int | None:
+    """A deadline by CLOCK_BOOTTIME. That of generation `number` stays where it was, whatever the
+    wall clock has done since it was set in this boot."""
+    found = None if number is None else turn.state.generations.get(number)
+    if deadline_at_ms is None:
+        return None
+    if found is not None and found.deadline_at_ms == deadline_at_ms and _of_boot(turn, found):
+        return found.deadline_mono_ms
+    return turn.stamp.mono_ms + deadline_at_ms - turn.stamp.at_ms
+
+
+def resume_deadlines(turn: Turn) -> None:
+    """After a restart in the same boot a deadline is where it was; after another boot only the wall
+    clock can tell."""
+    for found in turn.state.generations.values():
+        if found.deadline_mono_ms is not None and _of_boot(turn, found):
+            turn.soft.deadlines_ms[found.number] = found.deadline_mono_ms
+
+
+def _of_boot(turn: Turn, found: Generation) -> bool:
+    return found.deadline_mono_ms is not None and found.deadline_boot_id == turn.state.boot_id
 
 
 def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:

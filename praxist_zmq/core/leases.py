@@ -301,6 +301,19 @@ def reopened(turn: Turn, generation: int) -> None:
         del memory.cooling_ms[key]
 
 
+def superseded(turn: Turn) -> None:
+    """Another generation is the current one: what was offered for work that would now go there
+    cannot be answered any more. Peers whose name keeps them in their generation keep their own."""
+    state, memory = turn.state, turn.soft.leases
+    for lease in list(state.leases.live.values()):
+        if lease.generation != generation_of(state, None, lease.peer):
+            _end_by(turn, lease, "generation_superseded")
+    for peer, number in list(memory.idle.items()):
+        if number != generation_of(state, None, peer):
+            del memory.idle[peer]
+            tell(turn, peer)  # who still listens registers again
+
+
 def recover(turn: Turn) -> None:
     """After a restart: no offer outlives the broker that made it. Who declined cools on."""
     state, memory = turn.state, turn.soft.leases

@@ -15,7 +15,6 @@ from .activity import phases
 from .admission import COARSE, at_cap, closed_words, planned_by_peer, registry_silence
 from .alarms import alarms, default_never_fits
 from .devices import device_warnings
-from .generations import ALL_FROZEN
 from .lease_views import resource_supply
 from .placement import stale_sample
 from .selectors import select
@@ -165,10 +164,11 @@ def _generation(state: BrokerState) -> dict[str, Any]:
     phase = "open" if current is None else current.phase
     return {
         "number": state.generation,
-        "state": phase if state.closed_reason in (None, ALL_FROZEN) else "closed",
+        "state": phase,
         "deadline": None if current is None else rfc3339(current.deadline_at_ms),
         "cohort_size": None if current is None else current.cohort_size,
         "reason": None if current is None else current.reason,
+        "admission_closed": state.closed_reason,
     }
 
 

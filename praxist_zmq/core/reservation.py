@@ -15,6 +15,7 @@ from .demand import Demand, demand_of, is_exclusive
 from .device_load import DeviceLoad, Holding, without
 from .kept_place import KeptPlace, Reservation
 from .room import Extra, room
+from .run_names import run_words
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .survey import Newcomer
@@ -148,7 +149,6 @@ def kept_places(
         return places
     ours = sum(1 for attempt in state.attempts.values() if attempt.device_uuids)
     ours += sum(1 for plan in soft.plans.values() if plan.envelope.device_uuids)
-    names = {run.run_key: run.run_id for run in view.runs}
     for waiting in view.wants:
         envelope = waiting.want.envelope
         if envelope is None or waiting.run_key == soft.run_key or waiting.held >= ours:
@@ -158,7 +158,7 @@ def kept_places(
             envelope.utilization_pct,
             is_exclusive(envelope),
         )
-        whose = f"run {names.get(waiting.run_key, waiting.run_key[:12])}, which holds fewer"
+        whose = f"run {run_words(view, waiting.run_key)}, which holds fewer"
         for uuid in envelope.device_uuids:
             places.setdefault(uuid, []).append(KeptPlace(extra, "fair_share", whose))
     return places

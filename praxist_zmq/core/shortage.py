@@ -156,8 +156,9 @@ def _names(looks: Sequence[Look]) -> str:
     return f"{', '.join(shown[:-1])} and {shown[-1]} are"
 
 
-def device_words(look: Look) -> str:
-    """The verdict on one device, in words."""
+def device_words(look: Look, others: str) -> str:
+    """The verdict on one device, in words; `others` are the other runs that hold it, if any."""
+    by = f" by {others}" if others else ""
     verdict = look.room
     if verdict.unusable is not None:
         return verdict.unusable[:200]
@@ -167,9 +168,9 @@ def device_words(look: Look) -> str:
     if verdict.memory_short_mib > 0:
         words.append(f"memory short by {gib(verdict.memory_short_mib)}")
     if verdict.held_alone:
-        words.append("held alone")
+        words.append(f"held alone{by}")
     elif verdict.not_quiet:
-        words.append("not idle")
+        words.append(f"in use{by}" if look.load.holdings else "not idle: external use")
     if look.kept is not None:
         words.append(f"kept for {look.kept.whose}")
     if look.rest is not None:

@@ -110,6 +110,10 @@ class Generation:
     """Whether it is closing, and CLOSING_SIGNAL says so."""
     cohort_size: int | None = None
     deadline_at_ms: int | None = None
+    deadline_mono_ms: int | None = None
+    """The same by CLOCK_BOOTTIME, which a step of the wall clock does not move."""
+    deadline_boot_id: str = ""
+    """The boot in which that means anything."""
     mature_quorum: int | None = None
     peers: tuple[str, ...] = ()
     publish_completed: bool = False

@@ -101,6 +101,11 @@ class Viewer:
         return f"{self._soft.run_dir}/logs/experiments/{attempt}.log"
 
 
+def cancelled_words(reason: str) -> str:
+    """`cancelled: REASON`; a reason that says no more is not told twice."""
+    return "cancelled" if reason in ("", "cancelled") else f"cancelled: {reason}"
+
+
 def _note(job: Job, attempt: Attempt | None) -> str | None:
     if attempt is not None and attempt.stuck_pids:
         pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:8])
@@ -113,5 +118,5 @@ def _note(job: Job, attempt: Attempt | None) -> str | None:
     if job.binding_status == "conflict":
         return f"binding conflict: {job.binding_detail}"
     if job.cancel_reason is not None:
-        return f"cancelled: {job.cancel_reason}"
+        return cancelled_words(job.cancel_reason)
     return None

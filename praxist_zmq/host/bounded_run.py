@@ -1,8 +1,9 @@
 """Runs a command of the task's for a moment, with bounds on its time and on what it prints.
 
 The command gets a session of its own and nothing on stdin; whatever is left of its group when the
-time is over, or when it has printed too much, is killed. It is no experiment: it holds nothing, and
-a process that leaves its session is not followed.
+time is over, when it has printed too much, or when this process is gone, is killed: the last by
+`guard.py`, which stands between. It is no experiment: it holds nothing, and a process that leaves
+its session is not followed.
 Source: poll(2), setsid(2), killpg(3).
 """
 
@@ -11,11 +12,14 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from . import guard
 from .clock import Clock
 
 ERROR_BYTES_KEPT = 2_000
@@ -40,19 +44,37 @@ def run_bounded(
     clock: Clock,
 ) -> CommandOutput | None:
     """Run it to its end; None when the descriptor `until` became readable before that."""
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        return CommandOutput(b"", f"{command[0]} cannot be executed: {why}")
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            locale = "keep" if "LC_CTYPE" in environment else "drop"
+            words = [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno()), locale, "--"]
+            try:
+                process = subprocess.Popen(
+                    [*words, *command],
+                    cwd=cwd,
+                    env=dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                    pass_fds=(theirs.fileno(),),
+                )
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else str(error)
+                return CommandOutput(b"", f"{command[0]} cannot be executed: {why}")
+        done = _to_end(process, time_ms, out_bytes_max, until, clock)
+        ours.setblocking(False)
+        with suppress(BlockingIOError, ConnectionResetError):
+            why = ours.recv(1000).decode("utf-8", "replace")
+            if why:
+                return CommandOutput(b"", f"{command[0]} cannot be executed: {why}")
+        return done
+
+
+def _to_end(
+    process: subprocess.Popen[bytes], time_ms: int, out_bytes_max: int, until: int, clock: Clock
+) -> CommandOutput | None:
     reading = _Reading(process, out_bytes_max, until)
     try:
         problem = reading.to_end(clock, clock.mono_ms() + time_ms, time_ms)

@@ -108,6 +108,9 @@ class HostView(Frozen):
     )
     wants: tuple[RunWant, ...] = Field(default=(), description="Who waits for others to leave")
     leases: tuple[LeaseRow, ...] = Field(default=(), description="Speculative holds, oldest first")
+    down: tuple[RunRow, ...] = Field(
+        default=(), description="Runs that no broker serves and that hold allocations; no counts"
+    )
 
 
 class RegisterRun(Frozen):
@@ -348,5 +351,8 @@ class ClaimSnapshot(Frozen):
     allocations: tuple[AllocationRow, ...] = Field(description="Allocations")
     owners: dict[RunKey, int] = Field(
         default_factory=dict, description="User id of each run that is registered or holds anything"
+    )
+    down: tuple[RunRow, ...] = Field(
+        default=(), description="Runs that no broker serves and that hold allocations"
     )
     extra: dict[str, Any] = Field(default_factory=dict, description="Reserved")

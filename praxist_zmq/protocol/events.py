@@ -85,6 +85,9 @@ class PolicyAdopted(_Event):
         le=253_402_300_799_000,
         description="When the generation is to end, Unix time in ms",
     )
+    deadline_mono_ms: int | None = Field(
+        default=None, description="The same by CLOCK_BOOTTIME of the boot it is recorded in, in ms"
+    )
 
 
 class EnvironmentRecorded(_Event):
@@ -247,6 +250,9 @@ class GenerationOpened(_Event):
         default=None, ge=0, le=253_402_300_799_000,
         description="When it is to end, Unix time in ms; null is never",
     )  # fmt: skip
+    deadline_mono_ms: int | None = Field(
+        default=None, description="The same by CLOCK_BOOTTIME of the boot it is recorded in, in ms"
+    )
     mature_quorum: int | None = Field(
         default=None, ge=1, description="Distinct mature peers a close needs; null: no hard quorum"
     )

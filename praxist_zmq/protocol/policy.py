@@ -48,7 +48,9 @@ class SchedulerPolicy(Frozen):
     """All settings of one run's scheduler, recorded in the ledger when they take effect."""
 
     mode: Literal["legacy", "central"] = Field(
-        default="central", description="Only `central` is served; `legacy` can be checked"
+        default="central",
+        description="central: the scheduler starts experiments, `up` serves it; legacy: no "
+        "scheduler, peers start their own",
     )
     max_concurrent_experiments: int = Field(
         default=1, ge=1, description="The most experiments at a time"

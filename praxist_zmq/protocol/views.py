@@ -267,6 +267,13 @@ class JobView(Frozen):
     )
 
 
+class HoldingRun(Frozen):
+    """Another run that holds something."""
+
+    run_id: str = Field(description="Its name; the head of its key where no name is known")
+    down: bool = Field(description="Whether no scheduler serves it: its experiments go on")
+
+
 class DeviceView(Frozen):
     """One device as `gpus` tells it."""
 
@@ -286,6 +293,9 @@ class DeviceView(Frozen):
     exclusive: bool = Field(description="Whether one job holds it alone")
     jobs: tuple[str, ...] = Field(description="Jobs of this run on it")
     runs: tuple[str, ...] = Field(description="Runs with an allocation on it")
+    other_runs: tuple[HoldingRun, ...] = Field(
+        default=(), description="Those of them that are not this run"
+    )
     free_memory_mib: int | None = Field(default=None, description="Below 95 %; null is unknown")
     free_utilization_pct: float | None = Field(
         default=None, description="Below 100 %; null is unknown"

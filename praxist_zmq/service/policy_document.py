@@ -21,7 +21,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..errors import PraxistError
-from .policy_findings import NOWHERE, Finding, Findings, Place, place_of, short_key
+from .policy_findings import NOWHERE, Finding, Findings, Place, meant, place_of, short_key
 
 FILE_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 64
@@ -225,7 +225,7 @@ def _listed(valid: Collection[str]) -> str:
 def nearest(word: str, valid: Collection[str], cutoff: float = 0.6) -> str | None:
     """`did you mean ...?`, or None when nothing valid is near."""
     near = difflib.get_close_matches(word[:80].strip().lower(), valid, 1, cutoff)
-    return f"did you mean `{near[0]}`?" if near else None
+    return meant(near[0]) if near else None
 
 
 def join(path: str, name: str) -> str:

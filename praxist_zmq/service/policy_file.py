@@ -39,6 +39,7 @@ ERRORS_TOLD = 20
 
 _FIELDS = fields()
 _MODES = ("central", "legacy")
+_HIGH_MARKS = ("cpu_high_pct", "memory_high_pct", "io_pressure_high_pct")
 _INITIAL = "initial_concurrent_experiments"
 
 
@@ -104,9 +105,9 @@ def _result(policy: SchedulerPolicy | None, findings: Findings, text: str) -> Po
 
 def not_served(check: PolicyCheck) -> Finding:
     """That `up` does not serve a legacy contract, at the place of its mode."""
-    message = "legacy mode is not served by a central scheduler"
+    message = "`up` does not serve legacy mode: there peers start their experiments themselves"
     place = check.places.get("mode", Place())
-    return Finding("PZ108", place, "mode", message, "set `mode: central`")
+    return Finding("PZ108", place, "mode", message, "set `mode: central` to use the scheduler")
 
 
 def invalid(path: Path, errors: list[Finding]) -> PraxistError:
@@ -151,10 +152,17 @@ def _find_section(root: Node, findings: Findings) -> tuple[MappingNode, str] | N
         if not isinstance(value, MappingNode):
             if depth < len(steps) - 1 and kind_of(value) == "nothing":
                 return _without_section(node, path, (steps[-1],), findings)
-            findings.error("PZ104", value, path, f"must be a mapping, not {kind_of(value)}")
+            help = _indentation(node, value)
+            findings.error("PZ104", value, path, f"must be a mapping, not {kind_of(value)}", help)
             return None
         node = value
     return node, path
+
+
+def _indentation(parent: MappingNode, value: Node) -> str | None:
+    """The usual reason of an empty section: its keys stand beside it."""
+    beside = kind_of(value) == "nothing" and any(name in _FIELDS for name in _names(parent))
+    return "indent its keys below it" if beside else None
 
 
 def _without_section(
@@ -229,6 +237,8 @@ class _Contract:
         key = join(self._path, "mode")
         if entry is None and any(each.code == "PZ123" for each in self._findings.warnings):
             return "central"  # there is no contract at all, and that is told
+        if entry is None and self._findings.mistyped(key):
+            return "central"
         if entry is None:
             message = "not set; this scheduler serves central mode, so `central` will be used"
             self._findings.warn("PZ123", _first_line(node), key, message, "set `mode: central`")
@@ -244,7 +254,7 @@ class _Contract:
     def _concurrency(self, values: dict[str, Any], found: Mapping[str, Entry]) -> None:
         """min is lowered to max, the initial limit (default: min) is brought between them."""
         bounding = ("max_concurrent_experiments", "min_concurrent_experiments")
-        if not self._findings.tolerant and any(n in found and n not in values for n in bounding):
+        if not self._findings.tolerant and any(self._is_wrong(n, values, found) for n in bounding):
             return  # one of them is wrong, and what follows from it is no second mistake
         highest, lowest = (values.setdefault(name, 1) for name in bounding)
         if lowest > highest:
@@ -262,9 +272,23 @@ class _Contract:
             value = bounded(value, lowest, highest, node, key, self._findings)
         values[_INITIAL] = int(value)
 
+    def _is_wrong(self, name: str, values: dict[str, Any], found: Mapping[str, Entry]) -> bool:
+        """Whether a key has no value because of a mistake that is told."""
+        if name in found:
+            return name not in values
+        return self._findings.mistyped(join(self._path, name))
+
     def _marks(self, values: dict[str, Any], found: Mapping[str, Entry]) -> None:
+        zero = [n for n in _HIGH_MARKS if n in found and values.get(n) == 0]
+        for name in zero:
+            domain = name.partition("_")[0]
+            message = f"0 is always reached: nothing that declares {domain} would ever start"
+            help = "write a mark over 0"
+            self._findings.warn("PZ126", found[name].value, join(self._path, name), message, help)
         names = ("cpu_low_pct", "cpu_high_pct")
-        if not self._findings.tolerant and any(n in found and n not in values for n in names):
+        if "cpu_high_pct" in zero:
+            return
+        if not self._findings.tolerant and any(self._is_wrong(n, values, found) for n in names):
             return
         low = values.get("cpu_low_pct", _FIELDS["cpu_low_pct"].default)
         high = values.get("cpu_high_pct", _FIELDS["cpu_high_pct"].default)

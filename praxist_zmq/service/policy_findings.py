@@ -68,6 +68,8 @@ CODES: dict[str, FindingCode] = _rows(
     FindingCode("PZ125", "min over max",
                 "`min_concurrent_experiments` is over the maximum and is lowered to it.",
                 "Raise the maximum or lower the minimum."),
+    FindingCode("PZ126", "always reached", "A high mark of 0 is always reached.",
+                "Write a mark over 0; `pressure_domains: []` is how a profile ignores pressure."),
     FindingCode("PZ130", "cannot run here", "The default profile can never run on this host.",
                 "Name another default, or another host."),
     FindingCode("PZ131", "profile cannot run here", "A profile can never run on this host.",
@@ -139,6 +141,11 @@ class Finding:
         return (self.line, self.column, self.message)
 
 
+def meant(name: str) -> str:
+    """The help that names what was probably meant."""
+    return f"did you mean `{name}`?"
+
+
 def short_key(key: str) -> str:
     """A key's path inside the contract: `profiles.gpu_work.gpu_count`."""
     for prefix in _PREFIXES:
@@ -163,6 +170,14 @@ class Findings:
     ) -> None:
         """Note what makes the contract invalid in every mode."""
         self.errors.append(Finding(code, place_of(node), key, message, help))
+
+    def mistyped(self, key: str) -> bool:
+        """Whether an unknown key beside it was probably meant to be `key`, and that is told."""
+        parent, _, name = key.rpartition(".")
+        return any(
+            finding.help == meant(name) and finding.key.rpartition(".")[0] == parent
+            for finding in (*self.errors, *self.warnings)
+        )
 
     def wrong(
         self,

@@ -43,7 +43,9 @@ class _Profiles:
     def read(self, entry: Entry | None, key: str) -> dict[str, Profile]:
         """All profiles. An invalid one still declares its name: no second error follows."""
         if entry is None:
-            return {"default": Profile()}
+            # Meant under a mistyped key, they are no second mistake where they are named.
+            known = self._findings.tolerant or not self._findings.mistyped(key)
+            return {"default": Profile()} if known else {}
         if not isinstance(entry.value, MappingNode):
             message = f"must be a mapping of profiles, not {kind_of(entry.value)}"
             self._findings.error("PZ104", entry.value, key, message)
@@ -93,26 +95,44 @@ class _Profiles:
             return None if self._findings.tolerant else Profile()
         found = known_entries(node, path, _FIELDS, "profile key", self._findings)
         accelerator = self._accelerator(found.get("accelerator"), path)
-        values: dict[str, Any] = {"accelerator": accelerator}
-        values["gpu_count"] = self._gpu_count(found.get("gpu_count"), accelerator == "gpu", path)
+        demand: dict[str, Any] = {
+            "gpu_count": self._gpu_count(found.get("gpu_count"), accelerator == "gpu", path)
+        }
         for name, high in (("gpu_memory_gb", math.inf), ("gpu_utilization_pct", 100.0)):
-            demand = self._demand(found.get(name), join(path, name), high)
-            if demand is not None and accelerator == "gpu":
-                values[name] = demand
-            elif demand is not None:
-                message = "has no effect in a CPU profile; it is left out"
-                self._findings.warn("PZ121", found[name].value, join(path, name), message)
+            demand[name] = self._demand(found.get(name), join(path, name), high)
+        values: dict[str, Any] = {"accelerator": accelerator or "cpu", "gpu_count": 0}
+        if accelerator == "gpu":
+            values.update(demand)
+        elif accelerator == "cpu":
+            self._without_effect([found[name] for name in demand if demand[name]], demand, path)
         if "pressure_domains" in found:
             values["pressure_domains"] = self._domains(
                 found["pressure_domains"].value, join(path, "pressure_domains")
             )
         return Profile(**values)
 
-    def _accelerator(self, entry: Entry | None, path: str) -> str:
-        """`cpu` or `gpu`. Anything else is an error in legacy mode too."""
-        if entry is None:
-            return "cpu"
+    def _without_effect(self, void: list[Entry], demand: dict[str, Any], path: str) -> None:
+        """What a CPU profile declares of devices: one finding, however much it is."""
+        help = "a GPU profile has accelerator: gpu"
+        if len(void) > 1:
+            names = [entry.name for entry in void]
+            message = (
+                f"{', '.join(names[:-1])} and {names[-1]} have no effect in a CPU profile; "
+                "they are left out"
+            )
+            self._findings.warn("PZ121", void[0].value, path, message, help)
+        for entry in void if len(void) == 1 else ():
+            message = "has no effect in a CPU profile; it is left out"
+            if entry.name == "gpu_count":
+                message = f"{demand['gpu_count']} in a CPU profile; 0 will be used"
+            self._findings.warn("PZ121", entry.value, join(path, entry.name), message, help)
+
+    def _accelerator(self, entry: Entry | None, path: str) -> str | None:
+        """`cpu` or `gpu`. Anything else is an error in legacy mode too. None when it is not known
+        what was meant, so that nothing is said of what would follow."""
         key = join(path, "accelerator")
+        if entry is None:
+            return None if self._findings.mistyped(key) else "cpu"
         node = entry.value
         text = node.value if isinstance(node, ScalarNode) and node.tag == TEXT_TAG else ""
         if text.strip().lower() in ACCELERATORS:
@@ -121,7 +141,7 @@ class _Profiles:
         shown = f'"{text[:40]}"' if text else kind_of(node)
         message = f'must be "cpu" or "gpu", got {shown}'
         self._findings.error("PZ102", node, key, message, help)
-        return "cpu"
+        return None
 
     def _gpu_count(self, entry: Entry | None, gpu: bool, path: str) -> int:
         default = 1 if gpu else 0
@@ -132,11 +152,7 @@ class _Profiles:
         if count is None:
             return default
         if not gpu:
-            if count != 0:
-                message = f"{count} in a CPU profile; 0 will be used"
-                help = "a GPU profile has accelerator: gpu"
-                self._findings.warn("PZ121", entry.value, key, message, help)
-            return 0
+            return count
         if count > GPU_COUNT_MAX:
             message = f"must be at most {GPU_COUNT_MAX}, got {count}"
             self._findings.wrong("PZ102", entry.value, key, message)

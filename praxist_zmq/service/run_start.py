@@ -52,6 +52,7 @@ READER = "results"
 UNSATISFIABLE_HELP = (
     "mend the host or the contract: no CPU profile stands in for a GPU profile",
     "`praxist-zmq up --allow-unsatisfiable` starts all the same, for the other profiles",
+    "to try it without such devices: `praxist-zmq up --sim gpus=2,memory=80` simulates them",
 )
 HOLDER_BOUND_MS = 1000
 """How long the loser of a start waits for the winner's name."""

@@ -1,8 +1,8 @@
-"""The README's quick start does what it says: its commands run, in order, and succeed.
+"""The pages that tell what to type do what they say: their commands run, in order, and succeed.
 
 Every `$ ` line of a console block below `<!-- run -->` runs in one shell, in a directory that holds
-the checkout's `conf/`, but without pressure domains: a busy machine must not hold the experiments
-back. The first command that fails stops the block and is named.
+the checkout's `conf/`, but without pressure domains and with a limit that pressure does not lower: a
+busy machine must not hold the experiments back. The first command that fails stops the block and is named.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from tests.arch.source import CHECKOUT
 BLOCK = re.compile(r"^<!-- run -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks() -> list[list[str]]:
+PAGES = ("README.md", "docs/simulation.md")
+
+
+def blocks(*pages: str) -> list[list[str]]:
     """The commands of each block that is to be run."""
-    text = (CHECKOUT / "README.md").read_text("utf-8")
-    found = BLOCK.findall(text)
+    found = [
+        block for page in pages for block in BLOCK.findall((CHECKOUT / page).read_text("utf-8"))
+    ]
     return [[line[2:] for line in block.splitlines() if line.startswith("$ ")] for block in found]
 
 
@@ -70,16 +74,22 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_the_readme_has_a_quick_start() -> None:
-    found = blocks()
+    found = blocks("README.md")
     assert found
     assert all(commands for commands in found)
     assert any("praxist-zmq launch" in line for commands in found for line in commands)
 
 
-@pytest.mark.parametrize("commands", blocks(), ids=lambda commands: shlex.split(commands[0])[0])
-def test_the_quick_start_runs(
-    commands: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_no_block_of_a_page_is_left_out() -> None:
+    marked = {
+        page for page in CHECKOUT.rglob("docs/*.md") if "<!-- run -->" in page.read_text("utf-8")
+    }
+    assert {str(page.relative_to(CHECKOUT)) for page in marked} == set(PAGES[1:])
+    assert len(blocks(*PAGES)) == 3
+
+
+@pytest.mark.parametrize("commands", blocks(*PAGES), ids=["quick start", "sim", "two runs"])
+def test_the_commands_run(commands: list[str], environment: dict[str, str], tmp_path: Path) -> None:
     bash = shutil.which("bash")
     assert bash, "bash is needed to run the README's commands"
     work = tmp_path / "work"
@@ -87,6 +97,9 @@ def test_the_quick_start_runs(
     shutil.copytree(CHECKOUT / "conf", work / "conf")
     for contract in (work / "conf").glob("contract.*.yaml"):
         text = re.sub(r"pressure_domains: \[.*\]", "pressure_domains: []", contract.read_text())
+        text = re.sub(
+            r"(min|initial)_concurrent_experiments: \d+", r"\1_concurrent_experiments: 4", text
+        )
         contract.write_text(text)
     with (tmp_path / "output").open("w+b") as output:
         result = subprocess.run(

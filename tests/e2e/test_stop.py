@@ -188,6 +188,44 @@ def test_stop_all_stops_each_run_that_can_be_fenced(make_run: MakeRun) -> None:
     send(bad.processes()["broker"], signal.SIGCONT)
 
 
+@pytest.mark.parametrize("registry", ["answers", "is gone"])
+def test_stop_all_finds_runs_that_are_down_while_their_experiments_go_on(
+    make_run: MakeRun, registry: str
+) -> None:
+    down, over = make_run("down"), make_run("over")
+    for run in (down, over):
+        run.up()
+        with run.client() as client:
+            run.submit(client, "t", f"wait:{run.gate('never' if run is down else 'go')}")
+        run.until_started("j-1.1")
+    over.open_gate("go")
+    with over.client() as client:
+        client.wait("j-1", 30)
+    over.down()
+    down.down()
+    if registry == "is gone":
+        down.kill("registry")
+        wait_until(lambda: "registry" not in down.processes(), "the registry's end")
+    words = [*down.words()[:3], "stop", "--all", "--json"]
+    for more, experiments in (("--dry-run", 1), ("--yes", 0)):
+        done = subprocess.run(
+            [*words, more],
+            env=down.environment,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done
+        told = json.loads(done.stdout)
+        assert [(each["run_id"], each["ending"]) for each in told["runs"]] == [("down", ["j-1"])]
+        assert len(down.experiments()) == experiments
+    assert down.paths.shutdown_fence.exists()
+    assert not over.paths.shutdown_fence.exists(), "it holds nothing: there is nothing to stop"
+    down.canaries.check()
+
+
 def test_a_sentinel_by_hand_keeps_queued_jobs_from_starting(make_run: MakeRun) -> None:
     run = make_run(slots=1)
     run.up()

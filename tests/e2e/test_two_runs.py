@@ -80,3 +80,33 @@ def test_a_device_of_a_dead_run_stays_held_until_its_experiment_is_gone(
     for run in (one, two):
         run.down()
         oracle.check_ended(run)
+
+
+def test_a_run_that_is_down_is_told_by_its_name(make_run: MakeRun) -> None:
+    gone, other = (make_run(name, slots=4, sim="gpus=1,memory=80") for name in ("gone", "other"))
+    gone.up()
+    with gone.client() as client:
+        gone.submit(client, "t", f"wait:{gone.gate('never')}", profile="gpu")
+    gone.until_started("j-1.1")
+    gone.down()
+    stopped = gone.cli("status", "--json").document
+    assert stopped["generation"]["state"] == "open"
+    assert "simulated devices, available when last seen" in gone.cli("status").out
+    other.up()
+    with other.client() as client:
+        other.submit(client, "waits", "exit:0", profile="gpu")
+        (device,) = other.cli("gpus", "--json").ok().document["devices"]
+        assert (device["runs"], device["other_runs"]) == (
+            ["gone"],
+            [{"run_id": "gone", "down": True}],
+        )
+        assert "gone (down)" in other.cli("gpus").ok().out
+        assert ", run gone (down) alone" in other.cli("status").out
+        explained = other.cli("explain", "j-1").ok().out
+        assert "held alone by run gone (down)" in explained
+        assert "attempt j-1.1 of run gone (down) ends" in explained
+        assert "run times not learnt yet" in explained
+        assert "gone is down, 1 allocation held" in other.cli("host", "-o", "table").ok().out
+        gone.open_gate("never")
+        assert client.wait("j-1", 30).state == "completed"
+    other.down()

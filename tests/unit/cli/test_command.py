@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -16,6 +17,7 @@ import praxist_zmq.cli.main as main_module
 from praxist_zmq.cli.lazy import VERBS
 from praxist_zmq.cli.main import command, run
 from praxist_zmq.cli.run_selection import find_run, live_runs
+from praxist_zmq.cli.settings import variables
 from praxist_zmq.cli.topics import TOPICS
 from praxist_zmq.errors import ERRORS, PraxistError
 from praxist_zmq.host.liveness import boot_id, own_namespace, start_ticks
@@ -248,3 +250,57 @@ def test_closed_streams_do_not_matter(run_dir: Path) -> None:
         "main()\n"
     )
     assert _python(code, environment={}).returncode == 0
+
+
+def test_options_have_variables_and_what_is_typed_goes_before(
+    scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler.answers["list_jobs"] = {
+        "kind": "jobs", "jobs": [], "total": 0, "concurrency_limit": 5, "counts": {},
+    }  # fmt: skip
+    monkeypatch.setenv("PRAXIST_ZMQ_OUTPUT", "json")
+    monkeypatch.setenv("PRAXIST_ZMQ_QUEUE_STATE", "running failed")
+    assert call("queue").document["kind"] == "queue"
+    assert scheduler.requests[-1]["states"] == ["running", "failed"]
+    assert call("queue", "-o", "plain", "--state", "queued").out.startswith("JOB\t")
+    assert scheduler.requests[-1]["states"] == ["queued"]
+    assert call("-q", "queue").out == "", "ids only was typed"
+    monkeypatch.setenv("PRAXIST_ZMQ_OUTPUT", "plain")
+    assert call("queue", "--json").document["kind"] == "queue"
+    assert call("--json", "queue").document["kind"] == "queue"
+    monkeypatch.setenv("PRAXIST_ZMQ_COLOR", "mauve")
+    assert "(from PRAXIST_ZMQ_COLOR)" in " ".join(call("queue").err.split())
+
+
+def test_launch_takes_its_options_from_variables(
+    scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRAXIST_ZMQ_SUBMIT_PROFILE", "gpu_big")
+    monkeypatch.setenv("PRAXIST_ZMQ_SUBMIT_WORK_CLASS", "scout")
+    monkeypatch.setenv("PRAXIST_ZMQ_SUBMIT_RETRY_TERMINAL", "1")
+    call("submit", "--peer", "p", "--tag", "t", "--", "true")
+    request = scheduler.requests[-1]
+    assert (request["profile"], request["work_class"]) == ("gpu_big", "scout")
+    assert not request["retry_terminal"], "that is meant for one call"
+
+
+def test_no_option_is_taken_from_a_variable_that_means_something_else() -> None:
+    found = variables(command)
+    for verb in VERBS:
+        loaded = command.get_command(click.Context(command), verb)
+        assert loaded is not None
+        found += variables(loaded)
+    ours = [name for name in found if name.startswith("PRAXIST_ZMQ_")]
+    assert len(ours) == len(set(ours))
+    taken = ("HOST_DIR", "REGISTRY_IDLE_S", "UNLOCKED", "VENV", "NVML_STUB")
+    assert not {f"PRAXIST_ZMQ_{name}" for name in taken} & set(ours)
+    for word in ("YES", "ALL", "TAG", "RUN_DIR", "RERUN", "RETRY_TERMINAL", "FOLLOW", "WATCH"):
+        assert not [name for name in ours if name.endswith(f"_{word}")]
+
+
+def test_the_environment_topic_shows_what_is_set(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "  none" in call("help", "environment").out.splitlines()
+    monkeypatch.setenv("PRAXIST_ZMQ_LAUNCH_PROFILE", "gpu_work")
+    assert "  PRAXIST_ZMQ_LAUNCH_PROFILE=gpu_work" in call("help", "environment").out

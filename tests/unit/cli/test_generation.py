@@ -93,10 +93,25 @@ def test_assess(asked: FakeScheduler, call: Call) -> None:
     outcome = call("generation", "assess", "3", "--reason", "half time")
     assert asked.requests[-1]["reason"] == "half time"
     assert outcome.out.splitlines() == [
-        "assess   generation 3 is assessment: half time",
+        "assess   generation 3 is in assessment: half time",
         "takes    mature work that can end in time, nothing else",
         "queue    1 job rejected  j-2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        ("closed", "it was closed", "close    generation 3 is closed"),
+        ("closed", "the quorum is met", "close    generation 3 is closed: the quorum is met"),
+        ("frozen", "it was frozen", "close    generation 3 is frozen"),
+    ],
+)
+def test_a_reason_that_only_tells_the_state_is_not_told_twice(
+    asked: FakeScheduler, call: Call, state: str, reason: str, told: str
+) -> None:
+    asked.answers["freeze_generation"] = generation_reply(state=state, reason=reason)
+    assert call("generation", "close", "3", "--yes").out.splitlines()[0] == told
 
 
 def test_show(asked: FakeScheduler, call: Call) -> None:

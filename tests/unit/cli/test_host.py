@@ -87,7 +87,7 @@ def test_text_in_a_pipe(golden: Golden, call: Call) -> None:
 def test_the_document_says_who_holds_what_and_who_waits(call: Call) -> None:
     document = call("host", "--json").document
     assert set(document) == {
-        "format_version", "kind", "runs", "limit", "allocations", "claims"
+        "format_version", "kind", "runs", "limit", "allocations", "claims", "down_runs"
     }  # fmt: skip
     assert (document["limit"], len(document["allocations"])) == (8, 7)
     assert document["claims"] == [
@@ -102,6 +102,9 @@ def test_the_document_says_who_holds_what_and_who_waits(call: Call) -> None:
             "age_seconds": 130.5,
         }
     ]
+    (gone,) = document["down_runs"]
+    assert (gone["run_id"], gone["run_dir"], gone["claims"]) == ("gone-1", "/runs/gone-1", 1)
+    assert [device["uuid"] for device in gone["devices"]] == [SIM.format(4)]
     runs = {run["run_id"]: run for run in document["runs"]}
     assert set(runs) == {"vision-42", "nlp-7", "tabular-3", "theirs"}
     keys = {"run_id", "run_dir", "user", "pid", "running", "queued", "limit", "claims"}

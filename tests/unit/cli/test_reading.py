@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from praxist_zmq.cli import documents
 from praxist_zmq.cli.main import run
 from praxist_zmq.errors import PraxistError
 
@@ -55,8 +56,8 @@ STATUS_KEYS = {
 DEVICE_KEYS = {
     "index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
     "declared_memory_mib", "declared_utilization_pct", "external_memory_mib",
-    "external_utilization_pct", "exclusive", "jobs", "runs", "free_memory_mib",
-    "free_utilization_pct", "attribution", "external", "reason",
+    "external_utilization_pct", "exclusive", "jobs", "runs", "other_runs",
+    "free_memory_mib", "free_utilization_pct", "attribution", "external", "reason",
 }  # fmt: skip
 
 
@@ -103,6 +104,7 @@ def devices_reply() -> dict[str, Any]:
         "exclusive": False,
         "jobs": ["j-1", "j-2"],
         "runs": ["vision-42"],
+        "other_runs": [],
         "free_memory_mib": 36454,
         "free_utilization_pct": 10.0,
         "attribution": "complete",
@@ -113,7 +115,7 @@ def devices_reply() -> dict[str, Any]:
         **first, "index": 1, "uuid": SIM.format(1), "utilization_pct": None,
         "external_utilization_pct": None, "external_memory_mib": None, "jobs": [],
         "free_memory_mib": None, "free_utilization_pct": None, "attribution": "unavailable",
-        "external": [],
+        "external": [], "runs": ["nlp-7"], "other_runs": [{"run_id": "nlp-7", "down": True}],
     }  # fmt: skip
     return {"kind": "devices", "devices": [first, second], "simulated": True}
 
@@ -439,3 +441,57 @@ def test_events_page_and_filter(scheduler: FakeScheduler, call: Call) -> None:
 def test_completed_view_reads_as_done(scheduler: FakeScheduler, call: Call) -> None:
     scheduler.tell(view(**COMPLETED))
     assert "completed, exit 0" in call("show", "last").out
+
+
+def test_fields_are_the_names_of_the_document(scheduler: FakeScheduler, call: Call) -> None:
+    answer_all(scheduler)
+    scheduler.answers["list_jobs"] = jobs_reply()
+    out = call("queue", "--fields", "job,state,gpu_uuids,exit_code").out.splitlines()
+    assert out[:2] == ["JOB\tSTATE\tGPU_UUIDS\tEXIT_CODE", f"j-1\trunning\t{SIM.format(0)}\t"]
+    document = call("queue", "--fields", "tag,job", "--json").document
+    assert [list(job) for job in document["jobs"]] == [["tag", "job"]] * 4
+    assert call("queue", "--fields", "help").out.split() == list(documents.JOB_KEYS)
+    assert "did you mean `state`?" in call("queue", "--fields", "stat").err
+    assert call("queue", "--fields", ",").exit_code == 2
+    out = call("gpus", "--fields", "index,jobs,other_runs").out.splitlines()
+    assert out[1:] == ["0\tj-1,j-2\t", '1\t\t[{"run_id":"nlp-7","down":true}]']
+    (first, _) = call("gpus", "--fields", "index,exclusive", "--json").document["devices"]
+    assert first == {"index": 0, "exclusive": False}
+
+
+def test_jobs_are_chosen_by_class_and_age_and_sorted(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.answers["list_jobs"] = jobs_reply()
+    assert call("-q", "queue", "--class", "mature").out.split() == ["j-3"]
+    assert call("-q", "queue", "--sort", "tag").out.split()[0] == "j-4"
+    assert call("-q", "queue", "--since", "1s").out.split() == []
+    assert len(call("-q", "queue", "--since", "8000h").out.split()) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "where"),
+    [
+        ({**FAILED, "note": "cancelled: superseded"}, "cancelled", "exit 3: superseded"),
+        ({**FAILED, "note": "cancelled"}, "cancelled", "exit 3"),
+        (
+            {"state": "rejected", "reject_code": "cancelled", "failure_signature": "cancelled"},
+            "cancelled", "before it started",
+        ),
+        (
+            {"state": "rejected", "reject_code": "cancelled", "failure_signature": "not now"},
+            "cancelled", "before it started: not now",
+        ),
+        (
+            {"state": "rejected", "reject_code": "generation_closing", "failure_signature": "x"},
+            "rejected", "x",
+        ),
+    ],
+)  # fmt: skip
+def test_what_somebody_ended_is_called_cancelled(
+    scheduler: FakeScheduler, call: Call, fields: dict[str, Any], state: str, where: str
+) -> None:
+    job = view(**fields)
+    scheduler.answers["list_jobs"] = {**jobs_reply(), "jobs": [job]}
+    cells = call("queue", "-a").out.splitlines()[1].split("\t")
+    assert (cells[1], cells[-1]) == (state, where)
+    (told,) = call("queue", "-a", "--json").document["jobs"]
+    assert told["state"] == fields["state"], "the document's states are fixed"

@@ -242,6 +242,8 @@ def test_a_long_value_costs_no_square_of_its_length(value: str) -> None:
         ("mixup/ghp_" + "a" * 36, {}),
         (from_bytes(b"/data/\xffghp_" + b"a" * 36), {}),
         ("/data/0123456789abcdef0/x", {"MY_TOKEN": "0123456789abcdef0"}),
+        ("/data/0123456789ab/x", {"MY_TOKEN": "0123456789ab"}),
+        ("runs/Hunter2!0123456789", {"DB_PASSWORD": "Hunter2!"}),
     ],
 )
 def test_a_credential_in_what_is_shown_as_it_is_is_refused(
@@ -255,6 +257,8 @@ def test_a_credential_in_what_is_shown_as_it_is_is_refused(
 
 def test_a_word_that_a_short_value_or_a_path_also_is_may_stand_in_a_tag() -> None:
     secrets = {"PROJECT_KEY": "mixup", "KEY_DIR_SECRET": "/home/me/some/where"}
+    secrets |= {"STUDY_KEY": "resnet-wide", "SHORT_KEY": "seed0"}
+    credentials.refuse_in_plain("the tag", "resnet-wide/seed0", secrets)
     credentials.refuse_in_plain("the tag", "mixup/seed0", secrets)
     credentials.refuse_in_plain("the directory", "/home/me/some/where/x", secrets)
 

@@ -201,6 +201,22 @@ def test_the_deadline_ends_an_open_generation_by_itself() -> None:
     assert states(world)["a"] == "completed"
 
 
+@pytest.mark.parametrize("step_ms", [86_400_000, -86_400_000])
+def test_a_step_of_the_wall_clock_across_a_restart_moves_no_deadline(step_ms: int) -> None:
+    world = World()
+    world.ask(OpenGeneration(generation=0, deadline_seconds=100))
+    world.pass_time(40_000)
+    world.crash_broker()
+    world.wall_step_ms = step_ms
+    world.pass_time(20_000)
+    world.start_broker()
+    assert world.phase(0) == "open"
+    world.pass_time(39_000)
+    assert world.phase(0) == "open", "1 s is left"
+    world.pass_time(1_000)
+    assert world.phase(0) == "closed"
+
+
 def test_no_deadline_ends_nothing_until_somebody_closes() -> None:
     world = World()
     world.ask(OpenGeneration(generation=0))

@@ -388,11 +388,27 @@ def test_a_peer_that_withdraws_loses_lease_and_place() -> None:
 
 def test_a_peer_that_goes_to_another_generation_releases_its_lease() -> None:
     world = LeaseWorld()
-    lease = world.granted("a")
+    lease = world.granted("gen0_a")
     world.open(1)
-    world.idle("a", generation=1)
+    world.idle("gen0_a", generation=1)
     assert world.ended(lease.lease_id) == ("revoked", "peer_release")
-    assert world.broker.soft.leases.idle == {"a": 1}
+    assert world.broker.soft.leases.idle == {"gen0_a": 1}
+
+
+def test_a_new_generation_ends_the_offers_that_could_not_be_answered_any_more() -> None:
+    world = LeaseWorld()
+    theirs, kept = world.granted("a"), world.granted("gen0_b")
+    world.idle("c")
+    world.idle("gen0_d")
+    world.open(1)
+    assert world.ended(theirs.lease_id) == ("revoked", "generation_superseded")
+    assert world.lease("gen0_b") is not None, "its work still goes to generation 0"
+    assert kept.lease_id in world.broker.state.leases.live
+    assert world.broker.soft.leases.idle == {"gen0_d": 0}, "who listens registers again"
+    world.settle()
+    assert list(world.rows) == [kept.lease_id], "the room is given back"
+    world.idle("c")
+    assert world.broker.soft.leases.idle["c"] == 1
 
 
 def test_room_that_real_work_took_takes_the_lease_along() -> None:

@@ -216,7 +216,8 @@ def test_profile_normalisation() -> None:
     )
     assert (policy.profiles["c"].gpu_count, policy.profiles["c"].gpu_memory_gb) == (0, None)
     assert (policy.profiles["g"].gpu_count, policy.profiles["g"].gpu_utilization_pct) == (1, 100.0)
-    assert len(warnings) == 4
+    assert len(warnings) == 3
+    assert "gpu_count and gpu_memory_gb have no effect in a CPU profile" in warnings[0]
 
 
 def test_legacy_mode_can_be_checked_and_is_not_served(tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ def test_legacy_mode_can_be_checked_and_is_not_served(tmp_path: Path) -> None:
     path.write_text("max_concurrent_experiments: 2\nmode: Legacy\n")
     with pytest.raises(PraxistError) as caught:
         read_policy(path)
-    assert f"{path}:2:7: PZ108 mode: legacy mode is not served" in caught.value.detail
+    assert f"{path}:2:7: PZ108 mode: `up` does not serve legacy mode" in caught.value.detail
     policy, warnings = warnings_of(path.read_text())
     assert (policy.mode, policy.max_concurrent_experiments, warnings) == ("legacy", 2, [])
 

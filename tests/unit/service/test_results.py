@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from praxist_zmq.protocol.reports import StoreResult
 from praxist_zmq.service.child_config import ResultsCommand
 from praxist_zmq.service.results import understand
 from praxist_zmq.service.results_choice import NO_READER, choose_reader, remember_reader
+from tests.support.run import ROOT
 from tests.support.wait import wait_until
 
 COMMAND = ResultsCommand(command=("cat", "results.jsonl"), cwd="/")
@@ -88,6 +90,43 @@ def test_one_that_hangs_is_ended_with_its_children(until: int, tmp_path: Path) -
     wait_until(
         lambda: not any(alive(int(pid)) for pid in pids.read_text().split()), "both to be gone"
     )
+
+
+def test_one_whose_reader_is_killed_ends_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = (
+        "import os, time; os.fork(); "
+        f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
+    )
+    reader = (
+        "import sys; from praxist_zmq.host.bounded_run import run_bounded; "
+        "from praxist_zmq.host.clock import SystemClock; "
+        f"run_bounded({python(text)!r}, cwd='/', environment={{}}, time_ms=60_000, "
+        "out_bytes_max=1000, until=0, clock=SystemClock())"
+    )
+    process = subprocess.Popen([sys.executable, "-c", reader], cwd=ROOT, stdin=subprocess.PIPE)
+    try:
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both to run")
+    finally:
+        process.kill()
+        process.communicate()
+    wait_until(
+        lambda: not any(alive(int(pid)) for pid in pids.read_text().split()), "both to be gone"
+    )
+
+
+def test_the_command_inherits_what_it_would_without_a_guard(until: int) -> None:
+    done = bounded(until, "cat", "/proc/self/environ")
+    assert done == CommandOutput(f"PATH={os.environ['PATH']}\0".encode(), None)
+    words = ("grep", "SigIgn", "/proc/self/status")
+    plain = subprocess.run(words, capture_output=True, check=True).stdout
+    told = bounded(until, *words)
+    assert told is not None
+    # posix_spawn(3) of glibc leaves its own two, 32 and 33, ignored.
+    ignored = [int(out.split()[1], 16) & 0x7FFF_FFFF for out in (plain, told.out)]
+    assert ignored[0] == ignored[1]
+    done = bounded(until, "ls", "/proc/self/fd")
+    assert done == CommandOutput(b"0\n1\n2\n3\n", None), "3 is the listing itself"
 
 
 def alive(pid: int) -> bool:

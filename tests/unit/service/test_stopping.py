@@ -13,7 +13,7 @@ from praxist_zmq.core.launch import Life, Phase
 from praxist_zmq.host import tree
 from praxist_zmq.host.attempt_files import AttemptFiles
 from praxist_zmq.host.clock import SystemClock
-from praxist_zmq.host.ending import Members
+from praxist_zmq.host.ending import Fallen, Members, without_shim
 from praxist_zmq.host.identity import ProcStat, identity_of
 from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.protocol.process import ProcessIdentity
@@ -116,6 +116,34 @@ def test_what_was_seen_below_the_shim_stays_the_attempts(
     assert handle.stop is not None
     ending.stop_step(handle, handle.stop, attempts.clock.mono_ms())
     wait_until(lambda: orphan.poll() is not None, "the orphan to end")
+
+
+@pytest.mark.parametrize("hint", [False, True])
+def test_a_copied_environment_holds_the_attempt_and_is_never_signalled(
+    attempts: Attempts, tmp_path: Path, hint: bool
+) -> None:
+    """Anybody can copy an environment, and forge the evidence that names a group."""
+    directory = str(RunPaths.of(tmp_path / "run").attempt("j-1.1"))
+    copied = subprocess.Popen(
+        ["setsid", "sleep", "100"], env={"PRAXIST_EXPERIMENT_ATTEMPT_DIR": directory}
+    )
+    try:
+        wait_until(lambda: tree.names_attempt(copied.pid, directory), "its environment")
+        shim = gone().model_copy(update={"start_ticks": 1})
+        left = without_shim(directory, shim, None, copied.pid if hint else None, Fallen())
+        assert [stat.pid for stat in left.doubtful] == [copied.pid]
+        assert left.ours == ()
+        leader = gone().model_copy(
+            update={"pid": 2**22 + 2}
+        )  # proved; the copy is not of its group
+        left = without_shim(directory, shim, leader, None, Fallen())
+        assert copied.pid not in {stat.pid for stat in left.ours}
+        of_its_own = identity(copied.pid)
+        left = without_shim(directory, shim, of_its_own, None, Fallen())
+        assert [stat.pid for stat in left.ours] == [copied.pid], "the kernel's word and its own"
+    finally:
+        copied.kill()
+        copied.wait()
 
 
 def test_all_of_proc_is_read_only_when_somebody_ended(

@@ -123,6 +123,9 @@ WARNINGS: list[tuple[str, str, int, int, str]] = [
     (P + "  a: {accelerator: gpu, gpu_count: 0}", "PZ120", 3, 36, "0 is below 1; 1 will be used"),
     (P + "  a: {gpu_count: 2}", "PZ121", 3, 18, "2 in a CPU profile; 0 will be used"),
     (P + "  a: {gpu_memory_gb: 2}", "PZ121", 3, 22, "no effect in a CPU profile"),
+    (M + "memory_high_pct: 0", "PZ126", 2, 18, "nothing that declares memory would ever start"),
+    (M + "io_pressure_high_pct: 0", "PZ126", 2, 23, "nothing that declares io would"),
+    (M + "cpu_high_pct: 0", "PZ126", 2, 15, "nothing that declares cpu would ever start"),
     (P + "  a: {pressure_domains: [gpu]}", "PZ121", 3, 26, "`gpu` is accepted"),
     (P + "  a: {accelerator: gpu, gpu_utilization_pct: 120}", "PZ120", 3, 46, "100 will be used"),
     (M + "profiles: {}", "PZ123", 2, 11, "one CPU profile `default`"),
@@ -196,3 +199,26 @@ def test_a_value_from_an_anchor_is_told_where_it_is_written() -> None:
     found = check_policy(text).errors
     assert [(each.line, each.column) for each in found] == [(3, 43)] * 3
     assert [each.key for each in found] == [f"profiles.{n}.gpu_memory_gb" for n in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (P + "  a: {accelerator: gpuu, gpu_count: 0, gpu_memory_gb: 2}", ["PZ102"]),
+        (P + "  a: {acelerator: gpu, gpu_count: 2, gpu_memory_gb: 2}", ["PZ101"]),
+        (P + "  a: {gpu_count: 1, gpu_memory_gb: 2, gpu_utilization_pct: 5}", ["PZ121"]),
+        (M + "default_profile: a\nprofile:\n  a: {accelerator: cpu}", ["PZ101"]),
+        (M + "max_concurrent_experimnts: 8\nmin_concurrent_experiments: 4", ["PZ101"]),
+        ("mod: central\nmax_concurrent_experiments: 8", ["PZ101"]),
+        (M + "cpu_high_pct: 0\ncpu_low_pct: 50", ["PZ126"]),
+    ],
+)
+def test_one_mistake_is_told_once(text: str, told: list[str]) -> None:
+    check = check_policy(text)
+    assert [finding.code for finding in (*check.errors, *check.warnings)] == told
+
+
+def test_keys_beside_an_empty_section_are_seen() -> None:
+    text = "compute_budget:\n  resource_scheduler:\n  mode: central\n"
+    (error,) = check_policy(text).errors
+    assert (error.code, error.help) == ("PZ104", "indent its keys below it")

@@ -1,0 +1,43 @@
+"""What the claim registry's ledger tells while no registry answers: runs that may hold something.
+
+Reads only. What is held is the last that the registry wrote: an allocation whose shim is gone since
+is left out, and so is everything of another boot; one that was never bound, or whose shim cannot be
+seen from here, is told.
+"""
+
+from __future__ import annotations
+
+from ..core.claim import ClaimMachine
+from ..errors import PraxistError
+from ..host.identity import boot_id, is_alive, visible
+from ..host.paths import HostPaths
+from ..ledger.reading import LedgerReader
+from ..protocol.claims import AllocationRow, ClaimSnapshot, RunRow
+from ..protocol.codec import decode, decode_claim_event
+
+
+def runs_that_hold(host: HostPaths) -> list[RunRow]:
+    """Runs with an allocation that may live, by directory; none where there is no ledger.
+
+    Raises `ledger_damaged`, `ledger_newer`, `unsafe_path` or `path_unusable`.
+    """
+    if not host.ledger.is_dir():
+        return []
+    reader = LedgerReader(host.ledger)
+    found = reader.snapshot
+    machine = ClaimMachine(None if found is None else decode(ClaimSnapshot, found.data))
+    for sequence, payload in reader.records():
+        try:
+            machine.apply(decode_claim_event(payload), sequence)
+        except PraxistError as error:
+            raise PraxistError("ledger_damaged", f"record {sequence}: {error.detail}") from error
+    state = machine.state
+    if state.boot_id != boot_id():
+        return []  # nothing outlives its boot
+    holding = {row.run_key for row in state.rows.values() if _may_live(row)}
+    known = {**state.runs, **state.down}
+    return sorted((known[key] for key in holding & set(known)), key=lambda run: run.run_dir)
+
+
+def _may_live(row: AllocationRow) -> bool:
+    return row.bound is None or not visible(row.bound) or is_alive(row.bound)
