@@ -67,6 +67,7 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
             rerun=request.rerun,
         )
     )
+    leases.superseded(turn)
     return _reply(turn, state.generations[request.generation])
 
 
@@ -84,7 +85,6 @@ def _about_to_open(turn: Turn, number: int) -> None:
     """Admission first: of a batch that reaches the disk in part, no more than an open admission
     may be left, and whoever opens the generation does so again."""
     turn.soft.deadlines_ms.pop(number, None)
-    leases.superseded(turn)
     turn.send("files", WriteClosingSignal(generation=number, present=False))
     if turn.state.closed_reason == ALL_FROZEN:
         turn.record(ev.AdmissionOpened(at_ms=turn.stamp.at_ms, reason="a generation was opened"))
@@ -113,6 +113,7 @@ def open_at_start(turn: Turn, number: int, *, known: bool) -> None:
             rerun=known,
         )
     )
+    leases.superseded(turn)
 
 
 def mono_deadline(turn: Turn, number: int | None, deadline_at_ms: int | None) -> int | None:
