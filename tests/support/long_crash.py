@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import strace
 from .campaign import TARGETS, campaign
-from .lease_points import LEASE_POINTS, QUICK_SUPPLY, play_lease_point
+from .lease_points import LEASE_POINTS, QUICK_SUPPLY, play_lease_points
 from .points import POINTS, play_point
 from .run import Run, send
 
@@ -64,9 +64,9 @@ def main() -> int:
         with fresh_run(point.name) as run:
             met = play_point(run, point, range(1, point.long + 1))
         print(f"{point.name}: {met} of {point.long} points met, all right", flush=True)
-    for point in LEASE_POINTS if options.only in (None, "leases") else ():
+    for point, _ in LEASE_POINTS if options.only in (None, "leases") else ():
         with fresh_run(point.name, slots=2, settings=QUICK_SUPPLY) as run:
-            met = play_lease_point(run, point, range(1, point.long + 1))
+            met = play_lease_points(run, [(point, n) for n in range(1, point.long + 1)])
         print(f"lease, {point.name}: {met} of {point.long} points met, all right", flush=True)
     return 0
 

@@ -14,10 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from praxist_zmq.core.invariants import check_history
 from praxist_zmq.ledger.verify import verify
 from praxist_zmq.protocol import events as ev
 from praxist_zmq.protocol.codec import decode_event
+from praxist_zmq.service.ledger_history import history_faults
 
 from .ledger_history import history
 from .run import Run
@@ -28,7 +28,7 @@ def check(run: Run, *, secrets: Iterable[bytes] = ()) -> list[Any]:
     """Fails with every broken rule. The scheduler must be down. Gives the ledger's events."""
     events = [decode_event(body) for body in history(run.paths.ledger)]
     faults = [
-        *check_history(events),
+        *history_faults(run.paths.ledger),
         *_acknowledged(run, events),
         *_first_acts(run, events),
         *shared_devices([run]),
