@@ -176,7 +176,12 @@ class LinkClient:
         return self._epoll.fileno()
 
     def drain(self, limit: int = LINK_MESSAGES_MAX) -> list[tuple[bytes, list[bytes]]]:
-        """(channel, parts) of the messages that wait; never blocks."""
+        """(channel, parts) of the messages that wait; never blocks.
+
+        Takes in what happened to the connection too: a poller wakes for both, without end for
+        what nobody takes.
+        """
+        self._monitor.update()
         found: list[tuple[bytes, list[bytes]]] = []
         for _ in range(limit):
             shown = self._reader.begin()

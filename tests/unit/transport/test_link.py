@@ -98,6 +98,28 @@ def test_a_connection_and_a_message_wake_poller_and_descriptor(sockets: Path) ->
         server.close()
 
 
+def test_after_a_drain_a_poller_sleeps_though_nobody_asked_about_the_connection(
+    sockets: Path,
+) -> None:
+    client = LinkClient(sockets / "core.sock", SECRET)
+    poller = Poller()
+    poller.register(client)
+    try:
+        for _ in range(2):
+            server = LinkServer(sockets / "core.sock", SECRET)
+            wait_until(lambda: client in poller.wait(1_000), "the connection made")
+            client.drain()
+            assert poller.wait(0) == set()
+            server.close()
+            wait_until(lambda: client in poller.wait(1_000), "the connection lost")
+            client.drain()
+            # Attempts to connect again are events too; each is taken in once.
+            wait_until(lambda: client.drain() == [] and poller.wait(0) == set(), "rest")
+        assert client.connected_again() is False
+    finally:
+        client.close()
+
+
 def test_sending_to_an_address_that_is_gone_answers_false(sockets: Path) -> None:
     server = LinkServer(sockets / "core.sock", SECRET)
     client = LinkClient(sockets / "core.sock", SECRET)
