@@ -52,6 +52,26 @@ def test_the_page_on_testing_has_every_folder_once_and_every_campaign() -> None:
         assert f"`bin/{verb}`" in text, verb
 
 
+def test_every_test_that_the_page_on_behaviours_names_exists() -> None:
+    text = (CHECKOUT / "docs" / "behaviours.md").read_text("utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
+    assert len(named) > 150
+    known: dict[str, str] = {}
+    missing = []
+    for file, test in named:
+        path = CHECKOUT / "tests" / file
+        if file not in known:
+            known[file] = path.read_text("utf-8") if path.is_file() else ""
+        if f"def {test}(" not in known[file]:
+            missing.append(f"{file}::{test}")
+    assert not missing, f"docs/behaviours.md names {missing}"
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    bare = [
+        row for row in rows if "`" not in row and not row.startswith(("| behaviour", "| cases"))
+    ]
+    assert not bare, f"no test proves {bare}"
+
+
 def test_continuous_integration_installs_what_tests_would_skip_without() -> None:
     asked = re.compile(r"which\(\"(\w+)\"\)")
     everywhere = {"bash", "unshare", "setpriv", "cc"}  # a system has them; gcc brings cc

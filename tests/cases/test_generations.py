@@ -39,18 +39,18 @@ def code(run: Run, client: Client, tag: str, **options: object) -> str:
 
 def test_work_that_cannot_end_in_time_is_not_taken(run: Run, client: Client) -> None:
     """S79, S80, S170: by the clock before assessment, by the chance during it."""
-    opening = ("--cohort-size", "4", "--mature-quorum", "4", "--deadline", "33s")
+    opening = ("--cohort-size", "4", "--mature-quorum", "4", "--deadline", "330s")
     run.cli("generation", "open", "1", *opening).ok()
-    assert code(run, client, "long", eta_seconds=60) == "insufficient_generation_time"
-    assert code(run, client, "short", eta_seconds=20) == "taken"
+    assert code(run, client, "long", eta_seconds=600) == "insufficient_generation_time"
+    assert code(run, client, "short", eta_seconds=200) == "taken"
     assert code(run, client, "unknown") == "taken"
     run.cli("generation", "assess", "1").ok()
     assert code(run, client, "s", work_class="scout", eta_seconds=1) == "generation_assessment"
     assert code(run, client, "o", eta_seconds=1) == "generation_assessment"
     mature = {"work_class": "mature"}
     assert code(run, client, "m", **mature) == "insufficient_generation_time"
-    assert code(run, client, "m60", eta_seconds=60, **mature) == "insufficient_generation_time"
-    assert code(run, client, "m50", eta_seconds=50, **mature) == "taken", "chance 0.25 and more"
+    assert code(run, client, "m600", eta_seconds=600, **mature) == "insufficient_generation_time"
+    assert code(run, client, "m500", eta_seconds=500, **mature) == "taken", "chance 0.25 and more"
     late = run.cli(
         *run.launch_words("late", "exit:0", options=["--work-class", "mature", "--eta", "1h"])
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from praxist_zmq.core.probe_grace import GRACE_MAX_S, grace_ms
+from praxist_zmq.core.probe_grace import GRACE_MAX_S, due_ms, grace_ms
 from praxist_zmq.core.state import Job
 from praxist_zmq.protocol.policy import SchedulerPolicy
 from praxist_zmq.protocol.reports import HostSampled
@@ -59,6 +59,9 @@ def test_after_the_grace_it_is_rejected_and_cpu_work_goes_on() -> None:
     """S3: an unknown probe past the grace rejects the queued GPU job; status shows the probe."""
     world = blind_world()
     world.blind_for(115)
+    due = due_ms(world.broker.state, world.broker.soft)
+    assert due is not None
+    assert 0 < due - world.now_ms <= 6_000, "it wakes for it"
     assert (world.job("j-1").state, world.job("j-2").state) == ("queued", "running")
     world.blind_for(6)
     assert (world.job("j-1").state, world.job("j-1").reject_code) == (

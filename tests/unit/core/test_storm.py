@@ -105,6 +105,9 @@ def test_a_storm_pauses_its_profile_raises_one_alarm_and_says_so_everywhere() ->
     (alarm,) = world.alarms()
     assert alarm.startswith("PLACEMENT PAUSED  profile cpu: 5 attempts in a row")
     assert "one is tried again in 30 s" in alarm
+    broker = world.broker
+    due_ms = storm.due_ms(broker.state, broker.soft)
+    assert due_ms == next(iter(broker.soft.storms.rests.values())).until_ms, "it wakes for it"
     assert world.ask(GetStatus()).counters["storms"] == 1
     assert "placement_paused" in world.codes("profile:cpu")
 
@@ -153,7 +156,10 @@ def test_a_trial_that_goes_on_ends_the_rest() -> None:
         world.end_all()
     assert world.running() == []
     world.pass_over(storm.PAUSE_MS)
-    assert len(world.running()) == 1
+    (trial,) = world.running()
+    storms = world.broker.soft.storms
+    due_ms = storm.due_ms(world.broker.state, world.broker.soft)
+    assert due_ms == storms.begun[trial].at_ms + storm.QUICK_MS
     world.pass_over(storm.QUICK_MS)
     assert len(world.running()) == 2
     assert world.alarms() == ()
