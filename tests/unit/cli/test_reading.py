@@ -495,3 +495,12 @@ def test_what_somebody_ended_is_called_cancelled(
     assert (cells[1], cells[-1]) == (state, where)
     (told,) = call("queue", "-a", "--json").document["jobs"]
     assert told["state"] == fields["state"], "the document's states are fixed"
+
+
+def test_nothing_is_known_to_be_free_on_a_lost_device(scheduler: FakeScheduler, call: Call) -> None:
+    reply = devices_reply()
+    reply["devices"][0] |= {"state": "lost", "exclusive": True}
+    scheduler.answers["get_devices"] = reply
+    head, lost, _ = (line.split("\t") for line in call("gpus").out.splitlines())
+    row = dict(zip(head, lost, strict=True))
+    assert (row["STATE"], row["FREE"], row["MEM FREE"]) == ("lost", "?", "?")
