@@ -432,6 +432,9 @@ def test_events_page_and_filter(scheduler: FakeScheduler, call: Call) -> None:
     assert len(lines) == 2
     assert lines[0].endswith("j-1 queued by \\x1b[31mp1")
     assert len(call("events", "--since", "2m").out.splitlines()) == 1
+    assert len(call("events", "--type", "job_*").out.splitlines()) == 2
+    assert len(call("events", "-n", "1", "--type", "job_queued").out.splitlines()) == 1
+    assert call("events", "--type", "lease_*").out == ""
     first, *rest = [json.loads(line) for line in call("events", "-o", "jsonl").out.splitlines()]
     assert first["type"] == "version"
     assert [event["sequence"] for event in rest] == [1, 4]
