@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from fnmatch import fnmatchcase
 
 import click
 
@@ -24,6 +25,13 @@ PAGE = 1000
 @click.option("--since", type=DURATION, metavar="DUR", help="Only the last DUR.")
 @click.option("--job", metavar="JOB", help="Only this job's.")
 @click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="T",
+    help="Only this type, or those like it: job_finished, 'lease_*'.",
+)
+@click.option(
     "-n",
     "--tail",
     "lines",
@@ -36,17 +44,23 @@ PAGE = 1000
 )
 @click.pass_context
 def command(
-    ctx: click.Context, follow: bool, since: float | None, job: str | None, lines: int | None
+    ctx: click.Context,
+    follow: bool,
+    since: float | None,
+    job: str | None,
+    types: tuple[str, ...],
+    lines: int | None,
 ) -> int:
     """Print the run's history.
 
     \b
     praxist-zmq events --since 15m
     praxist-zmq events -n 20 -f --json
+    praxist-zmq events --type job_finished --since 1h
     """
     settings = settings_of(ctx)
     oldest_s = None if since is None else now_s() - since
-    printer = _Printer(settings, oldest_s)
+    printer = _Printer(settings, oldest_s, types)
     settings.about = job
     with connect(settings) as client:
         after = 0
@@ -87,19 +101,22 @@ def _pages(
 class _Printer:
     """One line or one JSON line an event."""
 
-    def __init__(self, settings: Settings, oldest_s: float | None) -> None:
+    def __init__(self, settings: Settings, oldest_s: float | None, types: tuple[str, ...]) -> None:
         self._settings = settings
         self._oldest_s = oldest_s
+        self._types = types
         if settings.is_json:
             output.document({"type": "version", "format_version": "1.0", "kind": "events"})
 
     def wants(self, event: Json) -> bool:
-        """Whether it is young enough."""
+        """Whether it is young enough, and of a type asked for."""
+        if self._types and not any(fnmatchcase(str(event["type"]), one) for one in self._types):
+            return False
         at_s = parse_stamp(event["at"])
         return self._oldest_s is None or at_s is None or at_s >= self._oldest_s
 
     def tell(self, event: Json) -> None:
-        """Print it, unless it is too old."""
+        """Print it, if it is wanted."""
         if not self.wants(event):
             return
         at_s = parse_stamp(event["at"])

@@ -16,6 +16,7 @@ from .connect import ask, connect
 from .documents import JOB_KEYS, head, job_body
 from .duration import DURATION
 from .fields import field_lines, fields_option, picked
+from .output import terminal_columns
 from .settings import Settings, global_options, settings_of
 from .submission import WORK_CLASSES
 from .table import Column, table_lines, terminal_height
@@ -23,7 +24,17 @@ from .verdict import ending, state_word
 from .waiting import now_s
 from .watch import watch as watch_view
 from .watch import watch_option
-from .words import PROGRAM, age, count, devices, is_simulated, parse_stamp, progress_text, safe
+from .words import (
+    PROGRAM,
+    age,
+    count,
+    devices,
+    fitted,
+    is_simulated,
+    parse_stamp,
+    progress_text,
+    safe,
+)
 
 STATES: tuple[str, ...] = get_args(JobState)
 LIST_LIMIT = 10_000
@@ -156,10 +167,11 @@ def _lines(
     lines = table_lines(settings, _COLUMNS, [row(job, now_s()) for job in jobs])
     if settings.format != "table":
         return lines
-    height = len(lines) + FRAME_LINES
-    lines = [summary(reply), *lines]
+    above, header = fitted(summary(reply), terminal_columns()), lines[0]
+    height = len(lines) + len(above) + FRAME_LINES - 1
+    lines = [*above, *lines]
     if not watched and height > terminal_height():
-        lines += [lines[1], lines[0]]  # those above have left the screen
+        lines += [header, *above]  # those above have left the screen
     waiting = [job for job in jobs if job["state"] == "queued" and job["blockers"]]
     return lines + ([f"why: {PROGRAM} explain {waiting[0]['job']}"] if waiting else [])
 

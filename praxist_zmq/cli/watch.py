@@ -90,8 +90,12 @@ def _screen() -> Iterator[Callable[[list[str]], None]]:
 
 
 def _draw(lines: list[str]) -> None:
-    height = terminal_height()
+    columns, height = terminal_columns(), terminal_height()
+    # Rows with colour are fitted already; their marks would be counted as letters.
+    lines = [
+        part for line in lines for part in ([line] if "\x1b" in line else fitted(line, columns))
+    ]
     shown = lines[: height - 1]
     if len(lines) > height - 1:
-        shown[-1] = cut(f"and {len(lines) - height + 2} more lines", terminal_columns())
-    answer(_HOME + (_TO_LINE_END + "\n").join([*shown, ""]) + _TO_SCREEN_END)
+        shown[-1] = cut(f"and {len(lines) - height + 2} more lines", columns)
+    answer(_HOME + (_TO_LINE_END + "\n").join(shown) + _TO_SCREEN_END)

@@ -67,7 +67,9 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     ev.JobQueued: lambda e: f"{e.job} queued by {e.peer}: {e.tag} ({e.profile}, {e.work_class})",
     ev.JobRetried: lambda e: f"{e.job} queued again on request, was {e.prior_state}",
     ev.JobRequeued: lambda e: f"{e.job} queued again: {e.reason.replace('_', ' ')}",
-    ev.JobRejected: lambda e: f"{e.job} rejected ({e.code}): {e.detail}",
+    ev.JobRejected: lambda e: (
+        f"{e.job} rejected ({e.code})" + ("" if e.detail == e.code else f": {e.detail}")
+    ),
     ev.JobCancelRequested: lambda e: f"{e.job} is being ended: {e.reason}",
     ev.AttemptAllocated: _allocated,
     ev.AttemptBound: lambda e: f"{e.attempt} waits at its barrier, shim {e.shim.pid}",

@@ -76,6 +76,10 @@ class StoreReader:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return True
 
+    def tell_all(self) -> None:
+        """The broker may be another one: it is told everything with the next round."""
+        self._told.clear()
+
     def read(self) -> Iterator[StoreRead]:
         """One round. Nothing when the supervisor went away meanwhile."""
         done = run_bounded(
@@ -128,6 +132,8 @@ def _body(config: ChildConfig) -> int:
             if signals in ready and "end" in signals.drain():
                 return 0
             link.drain()
+            if link.connected_again():  # asked in every turn: else the poller tells it for ever
+                reader.tell_all()
             if clock.mono_ms() < due_ms:
                 continue
             if reader.wanted():

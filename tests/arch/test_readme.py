@@ -1,8 +1,9 @@
 """The pages that tell what to type do what they say: their commands run, in order, and succeed.
 
 Every `$ ` line of a console block below `<!-- run -->` runs in one shell, in a directory that holds
-the checkout's `conf/`, but without pressure domains and with a limit that pressure does not lower: a
-busy machine must not hold the experiments back. The first command that fails stops the block and is named.
+the checkout's `conf/`, but without pressure domains and with a limit that pressure does not lower:
+a busy machine must not hold the experiments back. The first command that fails stops the block and
+is named.
 """
 
 from __future__ import annotations

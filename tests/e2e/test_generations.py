@@ -215,3 +215,25 @@ def test_the_task_s_own_store_is_read_and_its_failure_revokes_nothing(make_run: 
     run.up("--results-command", "none")
     assert "results" not in run.processes()
     run.down()
+
+
+def test_the_reader_of_the_store_rests_between_its_readings(make_run: MakeRun) -> None:
+    run = make_run()
+    rounds = run.dir.parent / "rounds"
+    run.up("--results-command", f"sh -c 'echo >> {rounds}'")
+
+    def times() -> int:
+        return len(rounds.read_text()) if rounds.exists() else 0
+
+    wait_until(lambda: times() >= 1, "the first reading")
+    reader, before = run.processes()["results"], times()
+    spent = cpu_ticks(reader)
+    wait_until(lambda: times() > before, "the next reading, seconds later")
+    assert cpu_ticks(reader) - spent < 0.3 * os.sysconf("SC_CLK_TCK")
+    run.down()
+
+
+def cpu_ticks(pid: int) -> int:
+    """What a process itself has used of the processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

@@ -432,6 +432,9 @@ def test_events_page_and_filter(scheduler: FakeScheduler, call: Call) -> None:
     assert len(lines) == 2
     assert lines[0].endswith("j-1 queued by \\x1b[31mp1")
     assert len(call("events", "--since", "2m").out.splitlines()) == 1
+    assert len(call("events", "--type", "job_*").out.splitlines()) == 2
+    assert len(call("events", "-n", "1", "--type", "job_queued").out.splitlines()) == 1
+    assert call("events", "--type", "lease_*").out == ""
     first, *rest = [json.loads(line) for line in call("events", "-o", "jsonl").out.splitlines()]
     assert first["type"] == "version"
     assert [event["sequence"] for event in rest] == [1, 4]
@@ -495,3 +498,12 @@ def test_what_somebody_ended_is_called_cancelled(
     assert (cells[1], cells[-1]) == (state, where)
     (told,) = call("queue", "-a", "--json").document["jobs"]
     assert told["state"] == fields["state"], "the document's states are fixed"
+
+
+def test_nothing_is_known_to_be_free_on_a_lost_device(scheduler: FakeScheduler, call: Call) -> None:
+    reply = devices_reply()
+    reply["devices"][0] |= {"state": "lost", "exclusive": True}
+    scheduler.answers["get_devices"] = reply
+    head, lost, _ = (line.split("\t") for line in call("gpus").out.splitlines())
+    row = dict(zip(head, lost, strict=True))
+    assert (row["STATE"], row["FREE"], row["MEM FREE"]) == ("lost", "?", "?")

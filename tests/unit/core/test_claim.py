@@ -332,3 +332,31 @@ def test_what_is_no_request_is_denied_in_its_turn(desk: Desk) -> None:
     (send,) = decision.outbox
     assert (send.address, send.request_id) == (b"a", None)
     assert send.message == Denied(code="too_large", detail=error.detail)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_run_without_a_broker_is_told_for_as_long_as_it_holds_anything(gone: bool) -> None:
+    desk = Desk(uid=1000)
+    desk.register("a")
+    desk.register("theirs", uid=1001)
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    assert desk.ask(ViewHost()).down == ()
+    if gone:
+        desk.broker_gone()
+    else:
+        desk.ask(DeregisterRun(run_key=A, epoch=1))
+    (down,) = desk.ask(ViewHost()).down
+    assert (down.run_id, down.run_dir, down.running) == ("a", "/runs/a", 0)
+    assert A not in {run.run_key for run in desk.ask(ViewHost()).runs}
+    assert desk.ask(ViewHost(), uid=1001).down[0].run_dir == "", "not another user's business"
+    desk.check()
+    again = ClaimMachine(desk.machine.snapshot())
+    assert list(again.state.down) == [A], "a snapshot keeps it"
+    desk.register("a", epoch=2, attempts=("j-1.1",))
+    assert desk.ask(ViewHost()).down == (), "it is served again"
+    desk.broker_gone(epoch=2)
+    assert [run.run_id for run in desk.ask(ViewHost()).down] == ["a"]
+    desk.shim_gone("j-1.1")
+    assert desk.ask(ViewHost()).down == ()
+    desk.check()

@@ -11,13 +11,17 @@ from praxist_zmq.core.broker import Broker
 from praxist_zmq.core.queries import status
 from praxist_zmq.core.soft import EVENTS_KEPT
 from praxist_zmq.core.turn import Turn
+from praxist_zmq.core.views import cancelled_words
 from praxist_zmq.protocol.events import AdmissionOpened
 from praxist_zmq.protocol.requests import (
     CancelJobs,
+    ExplainJob,
     GetPolicy,
     GetStatus,
     HoldAdmission,
     ReadEvents,
+    StopRun,
+    SubmitJob,
 )
 from tests.support.broker_world import BOOT, World
 from tests.support.explained import LoadedWorld, Wish
@@ -107,3 +111,25 @@ def test_what_a_start_says_of_the_generation_is_shown_and_kept() -> None:
     assert shown() == (1, 9, told[2])
     assert begin(2, None, None) == 1
     assert shown() == (2, None, None)
+
+
+def test_a_stopped_run_tells_its_generation_as_it_is() -> None:
+    world = World()
+    world.settle()
+    assert world.ask(GetStatus()).generation["admission_closed"] is None
+    world.ask(StopRun(grace_seconds=1.0))
+    told = world.ask(GetStatus()).generation
+    assert (told["state"], told["admission_closed"]) == ("open", "the run was stopped")
+
+
+def test_a_cancellation_is_told_once() -> None:
+    world = World()
+    for tag, reason in (("a", "cancelled"), ("b", "superseded")):
+        job = world.ask(
+            SubmitJob(peer="p", tag=tag, command=("x",), cwd="/", environment={})
+        ).job.job
+        world.ask(CancelJobs(jobs=(job,), reason=reason))
+    told = [world.ask(ExplainJob(subject=f"tag:{tag}")).verdict for tag in ("a", "b")]
+    assert told == ["cancelled (before it started)", "cancelled: superseded (before it started)"]
+    assert cancelled_words("cancelled") == cancelled_words("") == "cancelled"
+    assert cancelled_words("superseded") == "cancelled: superseded"
