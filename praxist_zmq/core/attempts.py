@@ -101,6 +101,7 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
     """A launcher is there. What it has in hand it repeats by itself; the rest it must find."""
     soft, state = turn.soft, turn.state
     soft.launcher_address = address
+    soft.launcher_seen.spoke(address)
     soft.launcher_ready = True
     soft.launcher_lost = None
     turn.order(Welcome(epoch=state.epoch))
@@ -127,11 +128,13 @@ def launcher_lost(turn: Turn, address: Any) -> None:
 
 def ask_launcher(turn: Turn) -> None:
     """Ask a launcher that was lost to introduce itself: one that kept its connection does not do
-    it by itself. One that is gone leaves another, which does."""
+    it by itself, and what we took for the newest word may have been an old one. One that is gone
+    leaves another, which does."""
     soft = turn.soft
     if soft.launcher_lost is not None and turn.stamp.mono_ms >= soft.ask_launcher_at_ms:
         soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
-        turn.send("launcher", Announce(), soft.launcher_lost)
+        for address in soft.launcher_seen.known:
+            turn.send("launcher", Announce(), address)
 
 
 def _not_live(turn: Turn, report: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Any
 
 from ..protocol import claims
 from ..protocol import events as ev
@@ -37,18 +38,25 @@ ALIVE_MS = 2_000
 def said(turn: Turn, command: SupplySaid) -> None:
     """The supply process is there, or has a plan."""
     memory = turn.soft.leases
-    memory.supply_address = command.address
+    memory.supply.spoke(command.address)
     if command.plan is None:
         memory.facts_sample_ms = -1  # a fresh one knows nothing
     else:
         _planned(turn, command.plan)
 
 
+def supply_lost(turn: Turn, address: Any) -> None:
+    """Facts did not reach the supply process. They are sent where it may be now."""
+    memory = turn.soft.leases
+    if memory.supply.failed(address):
+        memory.facts_sample_ms = -1
+
+
 def send_facts(turn: Turn) -> None:
     """Once a sample, while peers wait."""
     state, soft, memory = turn.state, turn.soft, turn.soft.leases
     sample = soft.sample
-    if not memory.idle or memory.supply_address is None or sample is None:
+    if not memory.idle or not memory.supply.known or sample is None:
         return
     if sample.sampled_at_mono_ms <= memory.facts_sample_ms:
         return
@@ -72,7 +80,7 @@ def send_facts(turn: Turn) -> None:
         ),
         idle=() if proposal is None else _waiters(serving, soft),
     )
-    turn.send("supply", facts, memory.supply_address)
+    turn.send("supply", facts, memory.supply.best)
 
 
 def _waiters(serving: list[Generation], soft: SoftState) -> tuple[IdlePeer, ...]:

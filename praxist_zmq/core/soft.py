@@ -16,6 +16,7 @@ from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
 from ..protocol.views import Progress
+from .addresses import Addresses
 from .demand import Demand
 from .fleet import Fleet
 from .kept_place import Reservation
@@ -125,6 +126,7 @@ class SoftState:
     )
     launcher_address: Any = None
     launcher_ready: bool = False
+    launcher_seen: Addresses = field(default_factory=Addresses)
     launcher_lost: Any = None
     """Where an order did not arrive: it may have been full only, and is asked to say so."""
     ask_launcher_at_ms: int = 0
@@ -170,7 +172,8 @@ class SoftState:
     progress: dict[str, Progress] = field(default_factory=dict)
     """By attempt: what it told last. Ended ones are dropped when another one tells."""
     processes: ProcessesSeen | None = None
-    watchers: dict[str, dict[str, Watcher]] = field(default_factory=dict)
+    watchers: dict[str, dict[tuple[str, Any], Watcher]] = field(default_factory=dict)
+    """Job -> (request id, address) -> who waits for it."""
     watcher_count: int = 0
     inquiries: dict[int, Inquiry] = field(default_factory=dict)
     inquiry_counter: int = 0
