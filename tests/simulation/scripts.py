@@ -167,9 +167,7 @@ def _order(run: SimRun, rng: Any) -> Any:
         return AssessGeneration(generation=number)
     if choice == 4:
         whole = rng.random() < 0.2
-        return FreezeGeneration(
-            generation=None if whole else number, signal=rng.random() < 0.5
-        )
+        return FreezeGeneration(generation=None if whole else number, signal=rng.random() < 0.5)
     if choice == 5:
         return HoldAdmission(held=rng.random() < 0.5)
     if choice == 6:
