@@ -136,7 +136,7 @@ class SimLauncher(SimProcess):
                 fact = launch.SpawnRefused("process_start", rng.random() < 0.5, "refused")
             self.after(rng.choice((1, 40, 900)), lambda: self.learn(order.attempt, fact))
             return
-        self.after(rng.choice((2, 2, 5, 30)), lambda: self._fork(handle, order))
+        self.after(rng.choice((2, 5, 40, 400)), lambda: self._fork(handle, order))
 
     def _fork(self, handle: SimHandle, order: orders.SpawnAttempt) -> None:
         shim = SimShim(self.world, self.run, order.attempt, self)
