@@ -31,8 +31,8 @@ class Addresses:
         if len(self.known) > ADDRESSES_MAX:
             del self.known[next(iter(self.known))]
 
-    def failed(self, address: Any) -> bool:
-        """Nothing can be handed over there now. Whether there is a better one."""
+    def failed(self, address: Any) -> None:
+        """Nothing can be handed over there now: any other is better."""
         if address in self.known:
+            del self.known[address]
             self.known = {address: None, **self.known}
-        return len(self.known) > 1

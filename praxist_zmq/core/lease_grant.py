@@ -46,10 +46,9 @@ def said(turn: Turn, command: SupplySaid) -> None:
 
 
 def supply_lost(turn: Turn, address: Any) -> None:
-    """Facts did not reach the supply process. They are sent where it may be now."""
-    memory = turn.soft.leases
-    if memory.supply.failed(address):
-        memory.facts_sample_ms = -1
+    """Facts did not reach the supply process. The next go where it may be now: not at once, for
+    it may be nowhere."""
+    turn.soft.leases.supply.failed(address)
 
 
 def send_facts(turn: Turn) -> None:

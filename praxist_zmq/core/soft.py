@@ -26,6 +26,7 @@ from .queue import Queue
 EVENTS_KEPT = 4_096
 ENVIRONMENT_CACHE = 128
 WATCHERS_MAX = 100_000
+JOINED_RETRIES_KEPT = 4_096
 
 
 @dataclass(slots=True)
@@ -124,6 +125,8 @@ class SoftState:
     environments: OrderedDict[int, tuple[dict[str, OsText], PreparedEnvironment]] = field(
         default_factory=OrderedDict
     )
+    joined_retries: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
+    """(request id, index) of retries that only joined: a late copy of one retries nothing."""
     launcher_address: Any = None
     launcher_ready: bool = False
     launcher_seen: Addresses = field(default_factory=Addresses)

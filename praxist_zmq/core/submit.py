@@ -23,7 +23,7 @@ from .exec_limits import check_command, check_environment
 from .generation_gate import generation_of, generation_refusal
 from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
-from .soft import ENVIRONMENT_CACHE, PreparedEnvironment, SoftState
+from .soft import ENVIRONMENT_CACHE, JOINED_RETRIES_KEPT, PreparedEnvironment, SoftState
 from .state import Job
 from .turn import Refused, Turn, refusal_of
 from .views import Viewer
@@ -257,7 +257,8 @@ def supply_credentials(
 def _retry(
     turn: Turn, request: ClientRequest, job: Job, wish: _Wish, changed: bool, index: int
 ) -> Submitted | Refusal:
-    if job.state not in ("failed", "rejected"):
+    key = (request.request_id, index)
+    if job.state not in ("failed", "rejected") or key in turn.soft.joined_retries:
         if changed or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",
@@ -265,6 +266,7 @@ def _retry(
                 _retry_help(job),
                 job=Viewer(turn.state, turn.soft).job(job),
             )
+        _remember_joined(turn.soft, key)
         verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
         return _accepted(turn, job, verdict, False, wish.source, ())
     if job.peer != wish.submission.peer:
@@ -295,6 +297,13 @@ def _retry(
     leases.answer(turn, job, wish.submission.lease_id)
     turn.soft.queue.put(job)
     return _accepted(turn, job, "retrying", True, wish.source, ())
+
+
+def _remember_joined(soft: SoftState, key: tuple[str, int]) -> None:
+    """This retry was answered with what goes on already; it is not to become one later."""
+    soft.joined_retries[key] = None
+    if len(soft.joined_retries) > JOINED_RETRIES_KEPT:
+        soft.joined_retries.popitem(last=False)
 
 
 def _listed(words: list[str]) -> str:

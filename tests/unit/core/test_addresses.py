@@ -62,7 +62,7 @@ def test_facts_go_to_the_supply_process_that_is_there() -> None:
     sent = decide(world, SupplySaid("old"))
     assert [send.address for send in sent if send.to == "supply"] == ["old"]
     sent = decide(world, SupplyLost("old"))
-    assert [send.address for send in sent if send.to == "supply"] == ["new"]
+    assert not [send for send in sent if send.to == "supply"], "it may be nowhere"
     world.now_ms += 1_000
     sent = decide(world, world.sample())
     assert [send.address for send in sent if send.to == "supply"] == ["new"]

@@ -60,3 +60,17 @@ def test_an_order_may_be_larger_than_a_request() -> None:
         attempt="j-1.1", command=("x" * limits.FRAME_BYTES_MAX,), cwd="/", environment={}
     )
     assert decode_order(order.model_dump_json().encode()) == order
+
+
+def test_a_late_copy_of_a_retry_that_joined_retries_nothing() -> None:
+    world = World()
+    world.ask(submission(("run",), {}))
+    world.settle()
+    again = submission(("run",), {}).model_copy(update={"retry_terminal": True})
+    first = world.ask(again, "retry-1")
+    assert (first.verdict, first.new) == ("joined", False)
+    world.finish("j-1.1", exit_code=1)
+    world.settle()
+    copy = world.ask(again, "retry-1")
+    assert (copy.verdict, copy.new, copy.job.state) == ("done", False, "failed")
+    assert world.ask(again, "retry-2").verdict == "retrying"
