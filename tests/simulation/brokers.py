@@ -65,6 +65,7 @@ class SimBroker(MachineShell):
             if sequence > state.last_sequence:
                 self.machine.apply(decode_event(body), sequence)
         self.begin()
+        self.witness.restarted()
         soft.broker = self.identity
         self.registry_wire = self.gateway_wire = None
         self._pending, self._lost = {}, []
