@@ -21,7 +21,7 @@ from ..protocol.orders import (
 )
 from . import credentials, failure, generations, nested, registry_side
 from .commands import LauncherSaid
-from .generation_gate import generation_refusal
+from .generation_gate import frozen, generation_refusal
 from .retry import decide_retry
 from .soft import SoftState
 from .state import Attempt, Job
@@ -103,6 +103,7 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
     soft.launcher_address = address
     soft.launcher_seen.spoke(address)
     soft.launcher_ready = True
+    soft.release_again = set(soft.released)
     soft.launcher_lost = None
     turn.order(Welcome(epoch=state.epoch))
     in_hand = set(report.attempts)
@@ -155,10 +156,21 @@ def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
         )
     if attempt.phase != "bound" or attempt.shim != report.shim:
         return
-    if attempt.attempt in turn.soft.released:
-        turn.order(ReleaseAttempt(attempt=attempt.attempt))
-    else:
+    if attempt.attempt not in turn.soft.released:
         registry_side.bind(turn, attempt)
+    elif attempt.attempt in turn.soft.release_again:
+        _release_again(turn, attempt)
+
+
+def _release_again(turn: Turn, attempt: Attempt) -> None:
+    """Its GO was sent over a link that is lost. If it did not arrive, the world may be another now:
+    nothing starts after a freeze or a cancel. If it did, nothing is changed."""
+    name, job = attempt.attempt, turn.state.jobs[attempt.job]
+    turn.soft.release_again.discard(name)
+    if job.cancel_reason is not None or frozen(job.generation, turn.state):
+        turn.order(AbandonAttempt(attempt=name))
+    else:
+        turn.order(ReleaseAttempt(attempt=name))
 
 
 def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:
@@ -230,6 +242,7 @@ def _ended(
     turn.soft.go_held.pop(name, None)
     turn.soft.queue.unpark(job.peer)
     turn.soft.released.discard(name)
+    turn.soft.release_again.discard(name)
     turn.soft.stuck_untold.pop(name, None)
     turn.soft.stuck_told_at_ms.pop(name, None)
     if job.work_class != "mature":

@@ -26,7 +26,7 @@ from .queue import Queue
 EVENTS_KEPT = 4_096
 ENVIRONMENT_CACHE = 128
 WATCHERS_MAX = 100_000
-JOINED_RETRIES_KEPT = 4_096
+JOINED_KEPT = 4_096
 
 
 @dataclass(slots=True)
@@ -125,8 +125,8 @@ class SoftState:
     environments: OrderedDict[int, tuple[dict[str, OsText], PreparedEnvironment]] = field(
         default_factory=OrderedDict
     )
-    joined_retries: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
-    """(request id, index) of retries that only joined: a late copy of one retries nothing."""
+    joined: OrderedDict[tuple[str, int], str] = field(default_factory=OrderedDict)
+    """(request id, index) of submissions that only joined -> the job: a late copy does no more."""
     launcher_address: Any = None
     launcher_ready: bool = False
     launcher_seen: Addresses = field(default_factory=Addresses)
@@ -134,6 +134,8 @@ class SoftState:
     """Where an order did not arrive: it may have been full only, and is asked to say so."""
     ask_launcher_at_ms: int = 0
     released: set[str] = field(default_factory=set)
+    release_again: set[str] = field(default_factory=set)
+    """Those whose GO may have been lost with the link to the launcher."""
     stuck_told_at_ms: dict[str, int] = field(default_factory=dict)
     stuck_untold: dict[str, AttemptUnkillable] = field(default_factory=dict)
     registry_ready: bool = False
