@@ -101,7 +101,9 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
     """A launcher is there. What it has in hand it repeats by itself; the rest it must find."""
     soft, state = turn.soft, turn.state
     soft.launcher_address = address
+    soft.launcher_seen.spoke(address)
     soft.launcher_ready = True
+    soft.release_again = set(soft.released)
     soft.launcher_lost = None
     turn.order(Welcome(epoch=state.epoch))
     in_hand = set(report.attempts)
@@ -127,11 +129,13 @@ def launcher_lost(turn: Turn, address: Any) -> None:
 
 def ask_launcher(turn: Turn) -> None:
     """Ask a launcher that was lost to introduce itself: one that kept its connection does not do
-    it by itself. One that is gone leaves another, which does."""
+    it by itself, and what we took for the newest word may have been an old one. One that is gone
+    leaves another, which does."""
     soft = turn.soft
     if soft.launcher_lost is not None and turn.stamp.mono_ms >= soft.ask_launcher_at_ms:
         soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
-        turn.send("launcher", Announce(), soft.launcher_lost)
+        for address in soft.launcher_seen.known:
+            turn.send("launcher", Announce(), address)
 
 
 def _not_live(turn: Turn, report: Any) -> None:
@@ -154,11 +158,19 @@ def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
         return
     if attempt.attempt not in turn.soft.released:
         registry_side.bind(turn, attempt)
-    elif registry_side.may_not_go(turn, turn.state.jobs[attempt.job]):
-        # Its GO may not have arrived. What has begun is not abandoned by that.
-        turn.order(AbandonAttempt(attempt=attempt.attempt))
+    elif attempt.attempt in turn.soft.release_again:
+        _release_again(turn, attempt)
+
+
+def _release_again(turn: Turn, attempt: Attempt) -> None:
+    """Its GO was sent over a link that is lost. If it did not arrive, the world may be another now:
+    nothing starts after a freeze or a cancel. If it did, nothing is changed."""
+    name = attempt.attempt
+    turn.soft.release_again.discard(name)
+    if registry_side.may_not_go(turn, turn.state.jobs[attempt.job]):
+        turn.order(AbandonAttempt(attempt=name))
     else:
-        turn.order(ReleaseAttempt(attempt=attempt.attempt))
+        turn.order(ReleaseAttempt(attempt=name))
 
 
 def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:
@@ -231,6 +243,7 @@ def _ended(
     turn.soft.go_held.pop(name, None)
     turn.soft.queue.unpark(job.peer)
     turn.soft.released.discard(name)
+    turn.soft.release_again.discard(name)
     turn.soft.stuck_untold.pop(name, None)
     turn.soft.stuck_told_at_ms.pop(name, None)
     if job.work_class != "mature":

@@ -46,6 +46,7 @@ from .commands import (
     RegistryLost,
     RegistrySaid,
     SignalSeen,
+    SupplyLost,
     SupplySaid,
 )
 from .decision import Decision, Stamp, Undecodable
@@ -216,6 +217,8 @@ class Broker:
             self._audience(turn, command)
         elif isinstance(command, SupplySaid):
             lease_grant.said(turn, command)
+        elif isinstance(command, SupplyLost):
+            lease_grant.supply_lost(turn, command.address)
         elif isinstance(command, SignalSeen):
             generations.signal_seen(turn, command.generation, command.name)
         elif isinstance(command, StoreRead):

@@ -7,7 +7,8 @@ design 3 "plan and apply across runs".
 **Idempotence.** `RegisterRun`, `Reserve`, `Bind`, `Release` and what is asked of leases say what
 shall be, so sending one again gives the same answer. A copy that a broken connection delivers late,
 after the state moved on, must change nothing either: a request id that was granted to the same
-broker before is answered from the state as it is now (`claim_memory`).
+broker before is answered from the state as it is now, and one to hold something that was denied is
+denied again: its sender has made another plan since (`claim_memory`).
 
 **When a row ends.**
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
@@ -15,11 +16,12 @@ broker before is answered from the state as it is now (`claim_memory`).
   its shim is proved absent. (A shim stays until its tree is gone. A run directory that was deleted
   and made again lists nothing, and its experiments may still run; the new run can neither take
   over nor release an attempt that it did not list.)
-- Its run is not registered (broker proved gone, or ended in order): a bound row when its shim is
-  proved absent; an unbound row after `ORPHAN_GRACE_MS`. Proof for the unbound one: a broker sends
-  GO only after its `Bind` was granted, and a run that is not registered can neither bind nor be
-  granted anything; so nothing of that attempt has run, and nothing can without a new `Reserve`.
-  The time is only courtesy to a broker that is being restarted.
+- Its run is not registered (broker proved gone, or ended in order), and has not been for
+  `ORPHAN_GRACE_MS`: a bound row when its shim is proved absent, an unbound row at once. Proof for
+  the unbound one: a broker sends GO only after its `Bind` was granted, and a run that is not
+  registered can neither bind nor be granted anything; so nothing of that attempt has run, and
+  nothing can without a new `Reserve`. The time is for a broker that is being restarted: where a
+  shim was destroyed, it alone knows that its tree may still live.
 - The host booted since: nothing survived.
 
 **Whose it is.** A run belongs to the user whose broker registered it, by the kernel's word, for as
@@ -68,13 +70,13 @@ from .claim_commands import (
 )
 from .claim_fair import Raises, Wants
 from .claim_leases import EVERYBODY, LeaseHolds
-from .claim_memory import GrantedRequests
+from .claim_memory import DeniedRequests, GrantedRequests
 from .claim_state import ClaimState, RowKey, Watch
 from .claim_view import Audience, HostViews
 from .decision import Decision, Send, Stamp, Undecodable
 
 ORPHAN_GRACE_MS = 5_000
-"""How long an unbound row waits for the next broker of its run."""
+"""How long a row that nobody holds waits for the next broker of its run."""
 
 
 class ClaimMachine:
@@ -92,6 +94,7 @@ class ClaimMachine:
         self._disowned: set[RowKey] = set()
         self._orphan_due_ms: dict[str, int] = {}
         self._granted = GrantedRequests()
+        self._denied = DeniedRequests()
         self._orphans_may_exist = True
         self._recorded = 0
         self.refused: dict[str, int] = {}
@@ -209,6 +212,9 @@ class ClaimMachine:
         self._audience.at(request.run_key, command.address)
         broker = self.state.runs[request.run_key].broker
         seen = self._granted.has(broker, command.request_id)
+        told = self._denied.get(broker, command.request_id)
+        if told is not None:
+            return told
         match request:
             case Reserve():
                 reply = self._reserve(request, seen, stamp, decision)
@@ -230,6 +236,8 @@ class ClaimMachine:
                 raise TypeError(f"no rule for {type(request).__name__}")
         if isinstance(reply, Granted):
             self._granted.add(broker, command.request_id)
+        elif isinstance(request, Reserve | ClaimLease):
+            self._denied.add(broker, command.request_id, reply)
         return reply
 
     def _register(
@@ -383,7 +391,9 @@ class ClaimMachine:
         if row is None or row.bound != watch.identity:
             return
         self._absent.add(key)
-        if watch.run_key not in self.state.runs or key in self._disowned:
+        may_return = self._orphans_may_exist or watch.run_key in self._orphan_due_ms
+        orphan = watch.run_key not in self.state.runs and not may_return
+        if orphan or key in self._disowned:
             self._end(key, "proved_absent", stamp, decision)
 
     def _broker_gone(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
@@ -393,9 +403,6 @@ class ClaimMachine:
 
     def _unregister(self, run_key: str, reason: Any, stamp: Stamp, decision: Decision) -> None:
         self._emit(RunDeregistered(at_ms=stamp.at_ms, run_key=run_key, reason=reason), decision)
-        for row in self.state.of_run(run_key):
-            if (run_key, row.attempt) in self._absent:
-                self._end((run_key, row.attempt), "proved_absent", stamp, decision)
 
     def _release_orphans(self, stamp: Stamp, decision: Decision) -> None:
         if self._orphans_may_exist:
@@ -410,6 +417,8 @@ class ClaimMachine:
             for row in self.state.of_run(run_key):
                 if row.bound is None:
                     self._end((run_key, row.attempt), "not_claimed_by_run", stamp, decision)
+                elif (run_key, row.attempt) in self._absent:
+                    self._end((run_key, row.attempt), "proved_absent", stamp, decision)
 
     # -- small parts -----------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Which requests were granted: a late copy of one must change nothing.
+"""Which requests were granted or denied: a late copy of one must change nothing.
 
 Source: design 3 (every request is safe to repeat).
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from ..protocol.claims import Denied
 from ..protocol.process import ProcessIdentity
 
 REQUESTS_REMEMBERED = 16_384
-"""Granted request ids kept; a late copy is older than this many requests only after minutes."""
+"""Request ids kept; a late copy is older than this many requests only after minutes."""
 
 
 class GrantedRequests:
@@ -28,3 +29,21 @@ class GrantedRequests:
         self._granted[broker, request_id] = None
         if len(self._granted) > REQUESTS_REMEMBERED:
             self._granted.popitem(last=False)
+
+
+class DeniedRequests:
+    """Requests to hold something that were denied, by broker. Its broker plans anew, under another
+    id: if a copy were granted later, that would be held for nobody."""
+
+    def __init__(self) -> None:
+        self._denied: OrderedDict[tuple[ProcessIdentity, str], Denied] = OrderedDict()
+
+    def get(self, broker: ProcessIdentity, request_id: str) -> Denied | None:
+        """How it was denied, as far as is remembered."""
+        return self._denied.get((broker, request_id))
+
+    def add(self, broker: ProcessIdentity, request_id: str, denied: Denied) -> None:
+        """It is denied."""
+        self._denied[broker, request_id] = denied
+        if len(self._denied) > REQUESTS_REMEMBERED:
+            self._denied.popitem(last=False)

@@ -68,6 +68,13 @@ class SupplySaid:
 
 
 @dataclass(frozen=True, slots=True)
+class SupplyLost:
+    """Facts could not be handed over: the supply process is not at that address now."""
+
+    address: Any
+
+
+@dataclass(frozen=True, slots=True)
 class FenceSeen:
     """Whether the run's shutdown sentinel is there."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Any
 
 from ..protocol import claims
 from ..protocol import events as ev
@@ -41,11 +42,17 @@ ALIVE_MS = 2_000
 def said(turn: Turn, command: SupplySaid) -> None:
     """The supply process is there, or has a plan."""
     memory = turn.soft.leases
-    memory.supply_address = command.address
+    memory.supply.spoke(command.address)
     if command.plan is None:
         memory.facts_sample_ms = -1  # a fresh one knows nothing
     else:
         _planned(turn, command.plan)
+
+
+def supply_lost(turn: Turn, address: Any) -> None:
+    """Facts did not reach the supply process. The next go where it may be now: not at once, for
+    it may be nowhere."""
+    turn.soft.leases.supply.failed(address)
 
 
 def send_facts(turn: Turn) -> None:
@@ -55,7 +62,7 @@ def send_facts(turn: Turn) -> None:
     if not memory.idle:
         memory.facts_sample_ms = -1  # what comes next is not in a row with what was told
         return
-    if memory.supply_address is None or sample is None:
+    if not memory.supply.known or sample is None:
         return
     previous_ms = memory.facts_sample_ms
     if sample.sampled_at_mono_ms <= previous_ms:
@@ -81,7 +88,7 @@ def send_facts(turn: Turn) -> None:
         ),
         idle=() if proposal is None else _waiters(serving, soft),
     )
-    turn.send("supply", facts, memory.supply_address)
+    turn.send("supply", facts, memory.supply.best)
 
 
 def _waiters(serving: list[Generation], soft: SoftState) -> tuple[IdlePeer, ...]:

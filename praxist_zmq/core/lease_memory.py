@@ -6,10 +6,10 @@ A restart empties it: every lease that was out has ended then, and peers registe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..protocol.claims import DeviceFacts, Envelope, HostView
 from ..protocol.policy import Priority
+from .addresses import Addresses
 
 IDLE_PEERS_MAX = 4_096
 
@@ -48,8 +48,8 @@ class HostHold:
 class LeaseMemory:
     """All of it."""
 
-    supply_address: Any = None
-    """Where the supply process is; None until it has said so."""
+    supply: Addresses = field(default_factory=Addresses)
+    """Where the supply process is."""
     facts_sample_ms: int = -1
     """The sample that it was last told of; -1 when it knows of none, or nobody has waited since."""
     idle: dict[str, int] = field(default_factory=dict)

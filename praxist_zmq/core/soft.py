@@ -16,6 +16,7 @@ from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.text import OsText
 from ..protocol.views import Progress
+from .addresses import Addresses
 from .demand import Demand
 from .fleet import Fleet
 from .kept_place import Reservation
@@ -26,6 +27,7 @@ from .storm_memory import Storms
 EVENTS_KEPT = 4_096
 ENVIRONMENT_CACHE = 128
 WATCHERS_MAX = 100_000
+JOINED_KEPT = 4_096
 
 
 @dataclass(slots=True)
@@ -124,12 +126,17 @@ class SoftState:
     environments: OrderedDict[int, tuple[dict[str, OsText], PreparedEnvironment]] = field(
         default_factory=OrderedDict
     )
+    joined: OrderedDict[tuple[str, int], str] = field(default_factory=OrderedDict)
+    """(request id, index) of submissions that only joined -> the job: a late copy does no more."""
     launcher_address: Any = None
     launcher_ready: bool = False
+    launcher_seen: Addresses = field(default_factory=Addresses)
     launcher_lost: Any = None
     """Where an order did not arrive: it may have been full only, and is asked to say so."""
     ask_launcher_at_ms: int = 0
     released: set[str] = field(default_factory=set)
+    release_again: set[str] = field(default_factory=set)
+    """Those whose GO may have been lost with the link to the launcher."""
     stuck_told_at_ms: dict[str, int] = field(default_factory=dict)
     stuck_untold: dict[str, AttemptUnkillable] = field(default_factory=dict)
     registry_ready: bool = False
@@ -174,7 +181,8 @@ class SoftState:
     progress: dict[str, Progress] = field(default_factory=dict)
     """By attempt: what it told last. Ended ones are dropped when another one tells."""
     processes: ProcessesSeen | None = None
-    watchers: dict[str, dict[str, Watcher]] = field(default_factory=dict)
+    watchers: dict[str, dict[tuple[str, Any], Watcher]] = field(default_factory=dict)
+    """Job -> (request id, address) -> who waits for it."""
     watcher_count: int = 0
     inquiries: dict[int, Inquiry] = field(default_factory=dict)
     inquiry_counter: int = 0

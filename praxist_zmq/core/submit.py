@@ -23,7 +23,7 @@ from .exec_limits import check_command, check_environment
 from .generation_gate import generation_of, generation_refusal
 from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
-from .soft import ENVIRONMENT_CACHE, PreparedEnvironment, SoftState
+from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
 from .turn import Refused, Turn, refusal_of
 from .views import Viewer
@@ -75,7 +75,8 @@ def _submit(
     generation = generation_of(turn.state, submission.generation, submission.peer)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)
-    existing = turn.state.identities.get(identity)
+    existing = turn.soft.joined.get((request.request_id, index))
+    existing = existing or turn.state.identities.get(identity)
     if existing is not None:
         return _duplicate(turn, request, turn.state.jobs[existing], wish, index)
     if submission.retry_terminal:
@@ -233,6 +234,7 @@ def _duplicate(
         verb = "differs" if len(differences) == 1 else "differ"
         notes.append(f"your {_listed(differences)} {verb} from what was accepted")
         notes.append("if this is other science, give it another tag")
+    _remember_joined(turn.soft, request, index, job)
     verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
     return _accepted(turn, job, verdict, False, wish.source, tuple(notes))
 
@@ -263,7 +265,8 @@ def supply_credentials(
 def _retry(
     turn: Turn, request: ClientRequest, job: Job, wish: _Wish, changed: bool, index: int
 ) -> Submitted | Refusal:
-    if job.state not in ("failed", "rejected"):
+    joined = (request.request_id, index) in turn.soft.joined
+    if job.state not in ("failed", "rejected") or joined:
         if changed or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",
@@ -271,6 +274,7 @@ def _retry(
                 _retry_help(job),
                 job=Viewer(turn.state, turn.soft).job(job),
             )
+        _remember_joined(turn.soft, request, index, job)
         verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
         return _accepted(turn, job, verdict, False, wish.source, ())
     if job.peer != wish.submission.peer:
@@ -301,6 +305,13 @@ def _retry(
     leases.answer(turn, job, wish.submission.lease_id)
     turn.soft.queue.put(job)
     return _accepted(turn, job, "retrying", True, wish.source, ())
+
+
+def _remember_joined(soft: SoftState, request: ClientRequest, index: int, job: Job) -> None:
+    """Its sender was told of this job: a copy that comes late makes no other, and retries none."""
+    soft.joined[request.request_id, index] = job.job
+    if len(soft.joined) > JOINED_KEPT:
+        soft.joined.popitem(last=False)
 
 
 def _listed(words: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..protocol import requests as req
 from ..protocol.job_states import TERMINAL_STATES
 from ..protocol.replies import JobReply
+from .addresses import ADDRESSES_MAX
 from .commands import ClientRequest
 from .selectors import select
 from .soft import WATCHERS_MAX, SoftState, Watcher
@@ -28,15 +29,18 @@ def watch(turn: Turn, command: ClientRequest, request: req.WatchJob) -> JobReply
     soft = turn.soft
     waiting = soft.watchers.setdefault(job.job, {})
     # A client waits for a job once: a newer wait of the same connection replaces the one before.
-    for name in [n for n, old in waiting.items() if old.address == command.address]:
-        del waiting[name]
+    over = [key for key, old in waiting.items() if old.address == command.address]
+    # It may have sent this again on other connections. The copy of a lost one may be read last, so
+    # all are answered, but for the oldest of many.
+    copies = [key for key in waiting if key[0] == command.request_id and key not in over]
+    over += copies[: 1 - ADDRESSES_MAX]
+    for key in over:
+        del waiting[key]
         soft.watcher_count -= 1
-    if command.request_id not in waiting:
-        if soft.watcher_count >= WATCHERS_MAX:
-            raise Refused("busy", f"{soft.watcher_count} clients wait already")
-        soft.watcher_count += 1
-    # A resend on a new connection replaces the old address.
-    waiting[command.request_id] = watcher
+    if soft.watcher_count >= WATCHERS_MAX:
+        raise Refused("busy", f"{soft.watcher_count} clients wait already")
+    soft.watcher_count += 1
+    waiting[command.request_id, command.address] = watcher
     return None
 
 
@@ -58,7 +62,7 @@ def answer_watchers(turn: Turn) -> None:
         reply = JobReply(job=viewer.job(job))
         for watcher in due:
             turn.send("client", reply, watcher.address, watcher.request_id)
-            del waiting[watcher.request_id]
+            del waiting[watcher.request_id, watcher.address]
             soft.watcher_count -= 1
         if not waiting:
             del soft.watchers[name]

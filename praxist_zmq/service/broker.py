@@ -23,6 +23,7 @@ from ..core.commands import (
     RegistryConnected,
     RegistryLost,
     RegistrySaid,
+    SupplyLost,
     SupplySaid,
 )
 from ..core.decision import Send, Stamp, Undecodable
@@ -88,7 +89,7 @@ class BrokerShell:
         self._sampler = SampleLink(config.samples, config.secret_bytes)
         self.registry = AsyncRequester(config.host.registry_socket, self._clock.mono_ms)
         self._registry_up = False
-        self._lost_launchers: list[bytes] = []
+        self._lost: list[LauncherLost | SupplyLost] = []
         self._measured: tuple[bool, int] | None = None
         self._gateway: bytes | None = None
         self.files = BrokerFiles(config, broker)
@@ -117,15 +118,15 @@ class BrokerShell:
         due = self.files.status_due_ms()
         held = self.step.due_ms()
         due = min([due, *(at for at in (wake, held) if at is not None)])
-        if self._lost_launchers:
+        if self._lost:
             return 0
         return max(0, due - self._clock.mono_ms())
 
     # -- in -------------------------------------------------------------------------------
 
     def _commands(self, ready: Collection[Item], stamp: Stamp) -> list[Any]:
-        commands: list[Any] = [LauncherLost(address) for address in self._lost_launchers]
-        self._lost_launchers.clear()
+        commands: list[Any] = list(self._lost)
+        self._lost.clear()
         # First: what is sent after the sentinel or a close file is there is refused.
         if self.files.fenced() != self._broker.soft.fenced:
             commands.append(FenceSeen(not self._broker.soft.fenced))
@@ -262,7 +263,8 @@ class BrokerShell:
             elif send.to == "leases":
                 publications += (send.address, codec.encode(send.message))
             elif send.to == "supply":
-                self.link.send(send.address, b"supply", [codec.encode(send.message)])
+                if not self.link.send(send.address, b"supply", [codec.encode(send.message)]):
+                    self._lost.append(SupplyLost(send.address))
             elif isinstance(send.message, SampleNow):
                 self._sampler.ask()
             elif isinstance(send.message, WriteClosingSignal):
@@ -271,7 +273,7 @@ class BrokerShell:
             self.hop.send(self._gateway, b"publish", publications, group=2)
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
-                self._lost_launchers.append(address)
+                self._lost.append(LauncherLost(address))
 
     def _refuse(self, command: Any) -> Send | None:
         if not isinstance(command, ClientRequest):

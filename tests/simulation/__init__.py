@@ -1,1 +1,1 @@
-"""All machines in one thread, on a fake clock, a fake network and a fake disk, with seeded faults."""
+"""All machines in one thread: a fake clock, a fake network, a fake disk, and seeded faults."""

@@ -15,6 +15,7 @@ from praxist_zmq.core.commands import (
     RegistryLost,
     RegistrySaid,
     SignalSeen,
+    SupplyLost,
     SupplySaid,
 )
 from praxist_zmq.core.invariants import check_state
@@ -24,8 +25,8 @@ from praxist_zmq.protocol import orders
 from praxist_zmq.protocol.codec import decode_event
 
 from .shell import MachineShell
-from .witness import RunWitness
 from .wire import FakeWire
+from .witness import RunWitness
 
 if TYPE_CHECKING:
     from .world import SimRun, SimWorld
@@ -45,7 +46,7 @@ class SimBroker(MachineShell):
         self.registry_wire: FakeWire | None = None
         self.gateway_wire: FakeWire | None = None
         self._pending: dict[str, tuple[int, Any]] = {}
-        self._lost: list[FakeWire] = []
+        self._lost: list[Any] = []
 
     # -- its life ---------------------------------------------------------------------------
 
@@ -64,6 +65,7 @@ class SimBroker(MachineShell):
             if sequence > state.last_sequence:
                 self.machine.apply(decode_event(body), sequence)
         self.begin()
+        self.witness.restarted()
         soft.broker = self.identity
         self.registry_wire = self.gateway_wire = None
         self._pending, self._lost = {}, []
@@ -92,7 +94,7 @@ class SimBroker(MachineShell):
         """What was lost first, as the real shell does; close files before requests."""
         lost, self._lost = self._lost, []
         signals = [SignalSeen(number, name) for number, name in self.run.close_files()]
-        super().turn([*(LauncherLost(wire) for wire in lost), *signals, *commands])
+        super().turn([*lost, *signals, *commands])
         self._resend()
         if self.machine.stopped:
             self._leave()
@@ -173,7 +175,9 @@ class SimBroker(MachineShell):
             elif send.to == "leases":
                 told.append((send.address, send.message))
             elif send.to == "supply":
-                send.address.send(self, ("facts", send.message))
+                if not send.address.send(self, ("facts", send.message)):
+                    self._lost.append(SupplyLost(send.address))
+                    self._wake()
             elif isinstance(send.message, orders.SampleNow):
                 self.run.sampler.ask()
             elif isinstance(send.message, orders.WriteClosingSignal):
@@ -185,7 +189,7 @@ class SimBroker(MachineShell):
             self.gateway_wire.send(self, ("publish", told))
         for wire, found in ordered.items():
             if not wire.send(self, ("order", found)):
-                self._lost.append(wire)
+                self._lost.append(LauncherLost(wire))
                 self._wake()
 
     def _ask_registry(self, request_id: str, message: Any) -> None:
@@ -234,4 +238,3 @@ class SimBroker(MachineShell):
         for sequence, body in enumerate(self.disk.records[: self.disk.synced], 1):
             reader.apply(decode_event(body), sequence)
         return reader
-

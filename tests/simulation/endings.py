@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WINDOW_MS = 185_000
 """By then every lease that nobody has answered is over."""
 BOUND_MS = 120_000
-"""The slowest that is right: an attempt is withdrawn, asked again, runs, and its escapees linger."""
+"""Above the slowest that is right: five tries that are withdrawn, and escapees that linger."""
 
 
 def play(world: SimWorld) -> None:
@@ -124,7 +124,7 @@ def _unclosed(world: SimWorld) -> list[str]:
             found.append(f"the generation of {run.name} is {current.phase}")
         found += [f"{name} of {run.name} is out" for name in state.leases.live]
         keys = {row.lease_id for row in _rows(world) if row.run_key == run.key}
-        held = {hold for hold in run.broker.machine.soft.leases.holds}
+        held = set(run.broker.machine.soft.leases.holds)
         found += [f"{name} is held at the host for nobody" for name in keys - held]
     return found
 

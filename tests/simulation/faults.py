@@ -31,7 +31,7 @@ CALAMITIES = (
     "kill broker", "kill broker", "kill broker", "kill registry", "kill launcher", "kill supply",
     "kill gateway", "stall broker", "stall registry", "cut launcher", "cut registry", "cut gateway",
     "cut supply", "part registry", "wall clock", "foreign load", "blind sampler", "silent sampler",
-    "device lost", "pressure", "kill pair", "power cut", "snapshot", "close file",
+    "foreign load", "device lost", "pressure", "kill pair", "power cut", "snapshot", "close file",
 )  # fmt: skip
 
 

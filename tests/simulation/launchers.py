@@ -136,7 +136,7 @@ class SimLauncher(SimProcess):
                 fact = launch.SpawnRefused("process_start", rng.random() < 0.5, "refused")
             self.after(rng.choice((1, 40, 900)), lambda: self.learn(order.attempt, fact))
             return
-        self.after(rng.choice((2, 2, 5, 30)), lambda: self._fork(handle, order))
+        self.after(rng.choice((2, 5, 40, 400)), lambda: self._fork(handle, order))
 
     def _fork(self, handle: SimHandle, order: orders.SpawnAttempt) -> None:
         shim = SimShim(self.world, self.run, order.attempt, self)
@@ -238,9 +238,10 @@ class SimLauncher(SimProcess):
         if not shim.alive:
             self._conclude(attempt, shim, handle.life)
             return
-        if handle.life.phase is Phase.ADOPTED and shim.leader is not None:
-            if self.world.alive(shim.leader) or handle.life.leader == shim.leader:
-                self.learn(attempt, launch.LeaderStarted(shim.leader, shim.started_ms))
+        leader = shim.leader
+        known = leader is not None and (self.world.alive(leader) or handle.life.leader == leader)
+        if handle.life.phase is Phase.ADOPTED and leader is not None and known:
+            self.learn(attempt, launch.LeaderStarted(leader, shim.started_ms))
         if handle.life.phase is Phase.RUNNING and shim.record is not None:
             pids = tuple(one.pid for one in shim.tree)
             self.learn(attempt, launch.LeaderEnded(shim.record, survivors=pids))

@@ -21,6 +21,8 @@ from praxist_zmq.core import (
 )
 from praxist_zmq.core.claim import ClaimMachine
 from praxist_zmq.core.launch import Phase
+from praxist_zmq.protocol.codec import encode
+from praxist_zmq.protocol.reports import AttemptEnded
 from praxist_zmq.service.step import Step
 
 Patch = pytest.MonkeyPatch
@@ -33,9 +35,7 @@ def send_before_sync(patch: Patch) -> None:
         if outbox:
             self._send(outbox)
         if events:
-            self._ledger.commit([submit_encode(event) for event in events])
-
-    from praxist_zmq.protocol.codec import encode as submit_encode
+            self._ledger.commit([encode(event) for event in events])
 
     patch.setattr(Step, "finish", finish)
 
@@ -92,7 +92,8 @@ def free_too_early(patch: Patch) -> None:
     """The evaluator's own end is taken for the end of all that it started."""
 
     def exited(turn: Any, attempt: Any, report: Any) -> None:
-        attempts._ended(turn, attempt, "exited", report, "", "", permanent=False)
+        ended = AttemptEnded(attempt=report.attempt, outcome="exited", exit_code=report.exit_code)
+        attempts._ended(turn, attempt, "exited", ended, "", "", permanent=False)
 
     patch.setattr(attempts, "_leader_exited", exited)
 

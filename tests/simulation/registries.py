@@ -49,9 +49,7 @@ class SimRegistry(MachineShell):
         self._told = set()
         self.begin()
         self.world.note(self.name, "starts", self.machine.state.epoch + 1)
-        self.guarded(
-            lambda: self.turn([RegistryStarted(self.world.boot_id, 0), *self._gone()])
-        )
+        self.guarded(lambda: self.turn([RegistryStarted(self.world.boot_id, 0), *self._gone()]))
 
     snapshot_sequence = 0
 

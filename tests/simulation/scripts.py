@@ -165,12 +165,10 @@ def _order(run: SimRun, rng: Any) -> Any:
         return _opening(rng, number)
     if choice == 3:
         return AssessGeneration(generation=number)
-    if choice == 4:
+    if choice in (4, 5):
         whole = rng.random() < 0.2
-        return FreezeGeneration(
-            generation=None if whole else number, signal=rng.random() < 0.5
-        )
-    if choice == 5:
+        return FreezeGeneration(generation=None if whole else number, signal=rng.random() < 0.5)
+    if choice == 11:
         return HoldAdmission(held=rng.random() < 0.5)
     if choice == 6:
         return ExplainJob(subject="profile:half")

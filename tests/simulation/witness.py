@@ -56,6 +56,10 @@ class RunWitness:
         """Of a job."""
         return self.jobs[job].generation
 
+    def restarted(self) -> None:
+        """Another broker: an answer that is on no disk may have been lost, and is given anew."""
+        self._answers = {key: told for key, told in self._answers.items() if told[1]}
+
     # -- the disk -----------------------------------------------------------------------------
 
     def durable(self, batch: list[Any], *, torn: bool) -> None:

@@ -103,7 +103,7 @@ class SimRun:
         if shim is not None and shim.tree:
             self.world.fault(f"{attempt} of {self.name} is freed and {shim.tree} live")
 
-    # -- close files ----------------------------------------------------------------------------
+    # -- close files --------------------------------------------------------------------------
 
     def write_close_file(self, order: orders.WriteClosingSignal) -> None:
         """What the broker's files do."""
@@ -185,7 +185,7 @@ class SimWorld:
             profiles=PROFILES,
         )
 
-    # -- processes of the host --------------------------------------------------------------------
+    # -- processes of the host ----------------------------------------------------------------
 
     def new_process(self, name: str) -> ProcessIdentity:
         """A process of this boot; `name` is for people."""
@@ -226,7 +226,7 @@ class SimWorld:
             found += (run.broker, run.launcher, run.gateway, run.supply)
         return found
 
-    # -- what is seen -------------------------------------------------------------------------------
+    # -- what is seen -------------------------------------------------------------------------
 
     def sample(self) -> reports.HostSampled:
         """A look at the host; two looks in the same millisecond see the same."""
@@ -281,7 +281,7 @@ class SimWorld:
             if (found.utilization_pct or 0) + busy > 100.001:
                 self.fault(f"{attempt} gets GO on {seen.uuid} beside {busy} %")
 
-    # -- telling ------------------------------------------------------------------------------------
+    # -- telling ------------------------------------------------------------------------------
 
     def note(self, who: str, *what: Any) -> None:
         """A step, for who reads a failure."""
@@ -316,7 +316,7 @@ class SimWorld:
         mark.update(f"{self.time.now_ms} {self.time.steps} {sorted(self.starts_of)}".encode())
         return mark.hexdigest()
 
-    # -- the two phases -----------------------------------------------------------------------------
+    # -- the two phases -----------------------------------------------------------------------
 
     def play(self) -> None:
         """Everything; stops at the first broken promise."""

@@ -8,7 +8,7 @@ from praxist_zmq.protocol import orders
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.events import AttemptStuck
 from praxist_zmq.protocol.reports import AttemptEnded, AttemptUnkillable
-from praxist_zmq.protocol.requests import CancelJobs, SubmitJob
+from praxist_zmq.protocol.requests import CancelJobs, FreezeGeneration, SubmitJob
 from tests.support.broker_world import World
 
 
@@ -85,3 +85,46 @@ def test_a_tree_that_forks_on_is_told_once_a_minute() -> None:
     world.turn(LauncherSaid("launcher", AttemptEnded(attempt="j-1.1", outcome="exited")))
     assert not world.broker.state.attempts
     world.settle()
+
+
+def lost_go(world: World) -> None:
+    """A job is let go, and the order is lost with the link."""
+    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    while not any(isinstance(order, orders.ReleaseAttempt) for order in world.to_launcher):
+        assert world.deliver()
+    world.to_launcher.clear()
+
+
+def test_a_go_that_was_lost_with_the_link_is_given_again() -> None:
+    world = World()
+    lost_go(world)
+    world.connect_launcher()
+    world.settle()
+    assert world.launcher.runs == {"j-1.1": 1}
+
+
+def test_a_go_that_was_lost_is_not_given_again_after_a_freeze() -> None:
+    world = World()
+    lost_go(world)
+    world.ask(FreezeGeneration())
+    world.connect_launcher()
+    world.settle()
+    assert not world.launcher.runs
+    job = world.broker.state.jobs["j-1"]
+    assert (job.state, job.reject_code) == ("rejected", "generation_closing")
+
+
+def test_a_go_is_given_once_a_link_whatever_the_launcher_repeats() -> None:
+    """A shim that is slow to start is reported as ready; that asks for nothing."""
+    world = World()
+    lost_go(world)
+    report = world.launcher.attempts["j-1.1"].report
+    world.turn(LauncherSaid("launcher", report))
+    assert not world.to_launcher
+    world.connect_launcher()
+    for _ in range(3):
+        world.turn(
+            world.to_broker.popleft() if world.to_broker else LauncherSaid("launcher", report)
+        )
+    told = [order for order in world.to_launcher if isinstance(order, orders.ReleaseAttempt)]
+    assert len(told) == 1

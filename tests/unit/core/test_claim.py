@@ -29,9 +29,11 @@ from praxist_zmq.protocol.claims import (
 from tests.support.claim_desk import A, Desk
 from tests.support.claims import (
     BOOT,
+    claim_lease,
     exclusive,
     process,
     reserve,
+    run_key,
     run_row,
     shared,
     stamp,
@@ -120,6 +122,22 @@ def test_late_copies_of_granted_requests_change_nothing(desk: Desk) -> None:
     assert isinstance(desk.ask(take, "reserve-2"), Granted)
     assert isinstance(desk.release("j-1.1", epoch=2, request_id="release-1"), Granted)
     assert desk.held() == {(A, "j-1.1")}, "a late release freed a newer hold"
+
+
+def test_a_late_copy_of_a_denied_request_holds_nothing(desk: Desk) -> None:
+    """Its run has made another plan since, and would never give the room back."""
+    desk.ask(reserve("b", "j-1.1", exclusive("gpu0"), epoch=1))
+    take = reserve("a", "j-1.1", exclusive("gpu0"))
+    assert desk.ask(take, "reserve-1").code == "conflict"
+    offer = claim_lease("a", 1, exclusive("gpu0"))
+    assert desk.ask(offer, "lease-1").code == "conflict"
+    desk.ask(Release(run_key=run_key("b"), epoch=1, attempt="j-1.1"))
+    denied = desk.ask(take, "reserve-1")
+    assert denied.code == "conflict"
+    assert not denied.view.allocations, "with what is so now"
+    assert desk.ask(offer, "lease-1").code == "conflict"
+    assert desk.held() == set()
+    assert isinstance(desk.ask(take, "reserve-2"), Granted)
 
 
 def test_a_run_must_be_registered_and_current(desk: Desk) -> None:
@@ -212,7 +230,35 @@ def test_shim_first_then_broker(desk: Desk) -> None:
     desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
     desk.bind("j-1.1")
     assert desk.shim_gone("j-1.1") == []
-    assert [type(e) for e in desk.broker_gone()] == [RunDeregistered, ClaimReleased]
+    assert [type(e) for e in desk.broker_gone()] == [RunDeregistered]
+    desk.settle(0)
+    desk.settle(ORPHAN_GRACE_MS - 1)
+    assert desk.held() == {(A, "j-1.1")}
+    desk.settle(ORPHAN_GRACE_MS)
+    assert desk.held() == set()
+    assert desk.history[-1].reason == "proved_absent"
+
+
+@pytest.mark.parametrize("shim_first", [True, False])
+def test_a_destroyed_shim_frees_nothing_while_its_broker_may_return(
+    desk: Desk, shim_first: bool
+) -> None:
+    """What it started may live on, and only its broker knows."""
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.bind("j-1.1")
+    if shim_first:
+        desk.shim_gone("j-1.1")
+    desk.broker_gone()
+    desk.settle(0)
+    if not shim_first:
+        desk.shim_gone("j-1.1")
+    desk.settle(1_000)
+    assert isinstance(desk.ask(reserve("b", "j-1.1", exclusive("gpu0"))), Denied)
+    desk.register("a", epoch=2, attempts=("j-1.1",))
+    desk.settle(10 * ORPHAN_GRACE_MS)
+    assert desk.held() == {(A, "j-1.1")}
+    desk.release("j-1.1", epoch=2)
+    assert desk.held() == set()
 
 
 def test_unbound_row_of_a_dead_run_waits_for_the_next_broker_then_ends(desk: Desk) -> None:

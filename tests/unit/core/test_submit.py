@@ -11,7 +11,7 @@ from praxist_zmq.protocol import limits
 from praxist_zmq.protocol.codec import decode_event, decode_order, encode_request
 from praxist_zmq.protocol.orders import SpawnAttempt
 from praxist_zmq.protocol.replies import Refusal, Submitted
-from praxist_zmq.protocol.requests import SubmitJob
+from praxist_zmq.protocol.requests import CancelJobs, SubmitJob
 from tests.support.broker_world import World
 
 SECRET = "s3cr3t!x"
@@ -60,3 +60,30 @@ def test_an_order_may_be_larger_than_a_request() -> None:
         attempt="j-1.1", command=("x" * limits.FRAME_BYTES_MAX,), cwd="/", environment={}
     )
     assert decode_order(order.model_dump_json().encode()) == order
+
+
+def test_a_late_copy_of_a_retry_that_joined_retries_nothing() -> None:
+    world = World()
+    world.ask(submission(("run",), {}))
+    world.settle()
+    again = submission(("run",), {}).model_copy(update={"retry_terminal": True})
+    first = world.ask(again, "retry-0001")
+    assert (first.verdict, first.new) == ("joined", False)
+    world.finish("j-1.1", exit_code=1)
+    world.settle()
+    copy = world.ask(again, "retry-0001")
+    assert (copy.verdict, copy.new, copy.job.state) == ("done", False, "failed")
+    assert world.ask(again, "retry-0002").verdict == "retrying"
+
+
+def test_a_late_copy_of_a_submission_that_joined_queues_nothing() -> None:
+    world = World(limit=1)
+    world.ask(submission(("run",), {}))
+    joined = world.ask(submission(("run",), {}), "join-0001")
+    assert (joined.verdict, joined.job.job) == ("joined", "j-1")
+    world.ask(CancelJobs(jobs=("j-1",), admission_timeout=True))  # frees its tag
+    copy = world.ask(submission(("run",), {}), "join-0001")
+    assert isinstance(copy, Refusal)
+    assert copy.code == "terminal_duplicate"
+    assert list(world.broker.state.jobs) == ["j-1"]
+    assert world.ask(submission(("run",), {}), "join-0002").job.job == "j-2"
