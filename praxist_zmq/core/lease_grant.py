@@ -154,7 +154,7 @@ def _stands(
     if _cools(peer, number, priority, soft):
         return False
     if priority == "frontier_followup":
-        return found.phase == "open"
+        return found.phase == "open" and needed(found, state, soft) == 0
     if found.mature_quorum is not None and peer in grown_peers(found):
         return False
     return needed(found, state, soft) > 0

@@ -64,9 +64,15 @@ def _offers(facts: SupplyFacts) -> tuple[LeaseOffer, ...]:
 
 
 def _priority(peer: IdlePeer, generation: SupplyGeneration, needed: int) -> Priority | None:
-    """What to ask of one peer; None for nothing now."""
-    if needed > 0 and not peer.mature and "mature" not in peer.cooling:
-        return "mature"
-    if generation.assessment or "frontier_followup" in peer.cooling:
+    """What to ask of one peer; None for nothing now.
+
+    While mature work is needed nothing else is asked for: who cannot be asked for it waits until
+    enough is on its way. Source: seed 000, "spare leases return to follow-ups" once mature
+    commitments satisfy A_target.
+    """
+    wanted: Priority = "mature" if needed > 0 else "frontier_followup"
+    if wanted in peer.cooling:
         return None
-    return "frontier_followup"
+    if wanted == "mature":
+        return None if peer.mature else wanted
+    return None if generation.assessment else wanted

@@ -339,12 +339,16 @@ def test_declining_cools_the_peer_down_longer_each_time() -> None:
     assert not world.broker.state.leases.declines
 
 
-def test_another_priority_is_offered_while_one_cools() -> None:
+def test_another_priority_is_offered_while_one_cools_once_it_is_wanted() -> None:
     world = LeaseWorld(slots=1)
+    world.open(0, cohort_size=1)
     world.granted("a")
     decline(world, "a")
     world.settle()
     world.idle("a")
+    world.look(4)
+    assert world.lease("a") is None, "mature work is needed and cools"
+    world.ask(PublishResult(tag="other", peer="b", mature=True, generation=0))
     world.look(2)
     found = world.lease("a")
     assert found is not None
@@ -477,6 +481,9 @@ def test_a_mature_peer_is_not_asked_again_under_a_hard_quorum() -> None:
     world.ask(PublishResult(tag="other", peer="a", mature=True, generation=0))
     assert world.ended(lease.lease_id) == ("revoked", "mature_peer_completed")
     world.idle("a")
+    world.look(4)
+    assert world.lease("a") is None, "what is needed must come from another"
+    world.ask(PublishResult(tag="third", peer="b", mature=True, generation=0))
     world.look(2)
     found = world.lease("a")
     assert found is not None

@@ -81,14 +81,18 @@ def test_mature_work_is_asked_for_until_enough_of_it_is() -> None:
     assert planned(facts(1), facts(2, needed=1, assessment=True)) == [("a", "mature")]
 
 
-def test_who_is_cooling_or_has_grown_is_asked_for_something_else_or_passed_over() -> None:
+def test_who_is_cooling_or_has_grown_waits_until_something_else_is_wanted() -> None:
     cooling = peers("a", cooling=("mature",)) + peers("b", cooling=("frontier_followup",))
-    found = planned(facts(1), facts(2, needed=2, idle=cooling))
-    assert found == [("a", "frontier_followup"), ("b", "mature")]
+    assert planned(facts(1), facts(2, needed=2, idle=cooling)) == [("b", "mature")]
+    assert planned(facts(1), facts(2, idle=cooling)) == [("a", "frontier_followup")]
     grown = peers("a", mature=True) + peers("b")
-    assert planned(facts(1), facts(2, needed=2, idle=grown, assessment=True)) == [("b", "mature")]
+    assert planned(facts(1), facts(2, needed=2, idle=grown)) == [("b", "mature")]
+    grown = peers("b") + peers("a", mature=True)
+    found = planned(facts(1), facts(2, needed=1, idle=grown))
+    assert found == [("b", "mature"), ("a", "frontier_followup")], "what was needed is on its way"
     both = peers("a", cooling=("mature", "frontier_followup"))
     assert planned(facts(1), facts(2, needed=1, idle=both)) == []
+    assert planned(facts(1), facts(2, idle=both)) == []
 
 
 def test_peers_of_a_generation_that_takes_no_work_are_passed_over() -> None:
