@@ -49,7 +49,9 @@ def command() -> None:
     "--publish-completed", is_flag=True, help="Mature work that completes counts as evidence."
 )
 @click.option(
-    "--rerun", is_flag=True, help="Free the tags that its close, assessment or a stop refused."
+    "--rerun",
+    is_flag=True,
+    help="End its assessment; free the tags that this, its close or a stop refused.",
 )
 @global_options()
 @click.pass_context
@@ -65,8 +67,8 @@ def open_one(
 ) -> int:
     """Take work for generation N from now on; it becomes the current one.
 
-    Opening one that was closed clears its close files. What its close refused stays refused,
-    unless `--rerun` gives those tags back; what ended keeps its result.
+    Opening one that was closed clears its close files. What its close refused stays refused, and
+    one in assessment stays in it, unless `--rerun` is given; what ended keeps its result.
 
     \b
     praxist-zmq generation open 4 --cohort-size 12 --deadline 4h --mature-quorum 3

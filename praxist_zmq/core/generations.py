@@ -40,7 +40,8 @@ ALL_FROZEN = "every generation was frozen"
 
 def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
     """Take work for a generation. Opening it again is how a frozen one is run again: what is not
-    told of its peers stays as it was. Raises Refused `admission_closed`, `malformed_request`."""
+    told of its peers stays as it was, and so does an assessment unless it is a rerun. Raises
+    Refused `admission_closed`, `malformed_request`."""
     state = turn.state
     kept = state.generations.get(request.generation) or Generation(request.generation, 0)
     peers = request.peers or kept.peers
@@ -54,6 +55,8 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
         deadline = turn.stamp.at_ms + round(request.deadline_seconds * 1000)
     leases.reopened(turn, request.generation)
     _about_to_open(turn, request.generation)
+    assessed = kept.phase == "assessment" and not request.rerun
+    reason = kept.reason or ""
     turn.record(
         ev.GenerationOpened(
             at_ms=turn.stamp.at_ms,
@@ -67,6 +70,12 @@ def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
             rerun=request.rerun,
         )
     )
+    if assessed:
+        turn.record(
+            ev.GenerationAssessed(
+                at_ms=turn.stamp.at_ms, generation=request.generation, reason=reason
+            )
+        )
     leases.superseded(turn)
     return _reply(turn, state.generations[request.generation])
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from ..protocol.replies import Explanation, Gate
+from .lease_state import Lease, Leases
 from .lease_views import lease_view
 from .turn import Refused, Turn
 
 
 def explain_lease(turn: Turn, name: str) -> Explanation:
-    """One lease. Raises Refused `unknown_lease`."""
+    """One lease, by its id or as much of it as the table of leases shows. Raises Refused
+    `unknown_lease`, also when several begin so."""
     leases = turn.state.leases
-    lease = leases.live.get(name) or leases.ended.get(name)
+    lease = leases.live.get(name) or leases.ended.get(name) or _begins_with(leases, name)
     if lease is None:
         used = name in leases.consumed
         told = ", it was consumed long ago" if used else ""
@@ -42,6 +44,17 @@ def explain_lease(turn: Turn, name: str) -> Explanation:
         blockers=(),
         options=options if live else (),
     )
+
+
+def _begins_with(leases: Leases, name: str) -> Lease | None:
+    """The one lease whose id begins so, its number whole."""
+    prefix = name if name.count("-") > 1 else f"{name}-"
+    found = [
+        lease
+        for lease_id, lease in (*leases.live.items(), *leases.ended.items())
+        if lease_id.startswith(prefix)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _work(priority: str) -> str:

@@ -171,6 +171,15 @@ def test_assessment_rejects_ordinary_work_and_keeps_mature_work() -> None:
     assert world.ask(AssessGeneration(generation=0)).generation.state in ("frozen", "closed")
 
 
+def test_an_assessment_outlives_an_opening_that_is_no_rerun() -> None:
+    world = World()
+    world.ask(AssessGeneration(generation=0))
+    assert world.ask(OpenGeneration(generation=0)).generation.state == "assessment"
+    assert submit(world, "o").code == "generation_assessment"
+    assert world.ask(OpenGeneration(generation=0, rerun=True)).generation.state == "open"
+    assert submit(world, "o").verdict == "queued"
+
+
 def test_the_quota_ends_an_assessment() -> None:
     world = World()
     world.ask(OpenGeneration(generation=0, cohort_size=4, mature_quorum=2, deadline_seconds=600))

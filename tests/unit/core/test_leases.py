@@ -685,6 +685,16 @@ def test_facts_come_once_a_sample_and_only_while_peers_wait() -> None:
     assert [peer.peer for peer in world.to_supply[0].idle] == ["a"]
 
 
+def test_a_lease_is_found_by_what_the_table_shows_of_its_id() -> None:
+    world = LeaseWorld()
+    lease = world.granted("a").lease_id
+    whole = world.ask(ExplainJob(subject=f"lease:{lease}"))
+    for shown in (lease[:-12], lease.rpartition("-")[0]):
+        assert world.ask(ExplainJob(subject=f"lease:{shown}")) == whole
+    for other in (lease[:6], lease.rpartition("-")[0][:-1], f"{lease[:-12]}zz"):
+        assert world.ask(ExplainJob(subject=f"lease:{other}")).code == "unknown_lease"
+
+
 def test_a_lease_is_explained() -> None:
     world = LeaseWorld()
     lease = world.granted("a")
