@@ -256,8 +256,10 @@ def test_a_job_that_somebody_cancelled_says_so_everywhere(
     scheduler.tell(view(**ended))
     scheduler.answers["list_jobs"] = {**jobs_reply(), "jobs": [view(**ended)]}
     scheduler.answers["submit_job"] = refusal("terminal_duplicate", "j-1 ended", job=view(**ended))
-    for arguments in (("show", "j-1"), ("wait", "j-1"), ("queue", "-a")):
+    for arguments in (("show", "j-1"), ("wait", "j-1")):
         assert "cancelled: superseded" in call(*arguments).out
+    cells = call("queue", "-a").out.splitlines()[1].split("\t")
+    assert (cells[1], cells[-1]) == ("cancelled", "signal 15: superseded")
     assert "cancelled: superseded" in call("submit", *LAUNCH[1:], "--", "true").err
 
 
