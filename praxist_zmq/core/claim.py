@@ -131,6 +131,7 @@ class ClaimMachine:
             case BrokerUnreachable():
                 for key in self._audience.runs_at(command.address):
                     self._want(key, None, stamp)
+                    self._audience.missed(key, stamp.mono_ms)
             case _:
                 raise TypeError(f"no rule for {type(command).__name__}")
         return decision
@@ -143,7 +144,7 @@ class ClaimMachine:
         self._leases.expire(stamp.mono_ms)
         for run_key in self._wants.expire(stamp.mono_ms):
             self._audience.changed(run_key)
-        decision.outbox.extend(self._audience.pushes(self.state.owner_of))
+        decision.outbox.extend(self._audience.pushes(self.state.owner_of, stamp.mono_ms))
         return decision
 
     def apply(self, event: Any, sequence: int) -> None:
@@ -183,6 +184,7 @@ class ClaimMachine:
     def wake_at_ms(self) -> int | None:
         """When the next unbound row of an unregistered run may end, or a want or lease is over."""
         dues = [*self._orphan_due_ms.values(), self._wants.due_ms(), self._leases.due_ms()]
+        dues.append(self._audience.due_ms())
         return min((due_ms for due_ms in dues if due_ms is not None), default=None)
 
     # -- for the shell ---------------------------------------------------------------------

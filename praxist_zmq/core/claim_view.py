@@ -15,6 +15,8 @@ from .claim_leases import LeaseHolds
 from .claim_state import ClaimState
 from .decision import Send
 
+PUSH_AGAIN_MS = 1_000
+
 
 class HostViews:
     """Views of one state, kept until it changes."""
@@ -60,6 +62,8 @@ class Audience:
         self._views = views
         self._addresses: dict[str, Any] = {}
         self._changed: set[str] = set()
+        self._missed_ms: dict[str, int] = {}
+        """Whom the newest view did not reach -> when it is tried again."""
 
     def at(self, run_key: str, address: Any) -> None:
         """The run's broker listens there."""
@@ -68,6 +72,15 @@ class Audience:
     def leave(self, run_key: str) -> None:
         """The run is told nothing more."""
         self._addresses.pop(run_key, None)
+        self._missed_ms.pop(run_key, None)
+
+    def missed(self, run_key: str, now_ms: int) -> None:
+        """Something did not reach its broker: perhaps the last change for a long time."""
+        self._missed_ms[run_key] = now_ms + PUSH_AGAIN_MS
+
+    def due_ms(self) -> int | None:
+        """When a view is to be pushed again."""
+        return min(self._missed_ms.values(), default=None)
 
     def runs_at(self, address: Any) -> list[str]:
         """Whose brokers listen there."""
@@ -78,13 +91,16 @@ class Audience:
         self._views.changed()
         self._changed.add(run_key)
 
-    def pushes(self, user_of: Callable[[str], int | None]) -> list[Send]:
-        """The view, once to each whom a change since the last call is news to."""
+    def pushes(self, user_of: Callable[[str], int | None], now_ms: int) -> list[Send]:
+        """The view, once to each whom a change since the last call is news to, or missed."""
         changed, self._changed = self._changed, set()
+        due = {run_key for run_key, due_ms in self._missed_ms.items() if due_ms <= now_ms}
+        for run_key in due:
+            del self._missed_ms[run_key]
         return [
             Send("broker", self._views.of(user_of(run_key)), address=address)
             for run_key, address in self._addresses.items()
-            if changed - {run_key}
+            if changed - {run_key} or run_key in due
         ]
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from praxist_zmq.core.claim import ORPHAN_GRACE_MS, ClaimMachine
 from praxist_zmq.core.claim_admit import ROWS_MAX, RUNS_MAX
-from praxist_zmq.core.claim_commands import RegistryStarted
+from praxist_zmq.core.claim_commands import BrokerUnreachable, RegistryStarted
 from praxist_zmq.core.claim_invariants import history_violations, state_violations
+from praxist_zmq.core.claim_view import PUSH_AGAIN_MS
 from praxist_zmq.core.decision import Undecodable
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.claims import (
@@ -320,6 +321,19 @@ def test_views_are_pushed_once_a_turn_to_registered_brokers(desk: Desk) -> None:
     assert len(pushed[0].message.allocations) == 2
     desk.ask(DeregisterRun(run_key=A, epoch=1))
     assert {send.address for send in desk.settle()} == {b"b"}
+
+
+def test_a_view_that_did_not_arrive_is_pushed_again(desk: Desk) -> None:
+    desk.settle()
+    desk.ask(reserve("b", "j-1.1", exclusive("gpu0")), address=b"b")
+    (push,) = desk.settle(1_000)
+    assert push.address == b"a"
+    desk.fact(BrokerUnreachable(b"a"), 1_000)
+    assert desk.settle(1_001) == []
+    assert desk.machine.wake_at_ms() == 1_000 + PUSH_AGAIN_MS
+    (again,) = desk.settle(1_000 + PUSH_AGAIN_MS)
+    assert (again.address, again.message) == (push.address, push.message)
+    assert desk.machine.wake_at_ms() is None
 
 
 def test_a_viewer_needs_no_run_and_sees_the_load(desk: Desk) -> None:
