@@ -308,14 +308,19 @@ def _bound(turn: Turn, name: str) -> None:
         turn.soft.go_held[name] = None
         return
     turn.soft.unlooked.pop(name, None)
-    job = turn.state.jobs[attempt.job]
-    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
-    if unwanted or not still_fits(attempt, turn.state, turn.soft):
+    if not may_go(turn, attempt):
         # Not wanted any more, or others took the room since it was planned: it waits again.
         turn.order(AbandonAttempt(attempt=name))
         return
     turn.soft.released.add(name)
     turn.order(ReleaseAttempt(attempt=name))
+
+
+def may_go(turn: Turn, attempt: Attempt) -> bool:
+    """Whether an attempt at its barrier is still wanted, and its devices still have the room."""
+    job = turn.state.jobs[attempt.job]
+    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
+    return not unwanted and still_fits(attempt, turn.state, turn.soft)
 
 
 def let_go(turn: Turn) -> None:

@@ -82,7 +82,6 @@ def grant_after_freeze(patch: Patch) -> None:
 def start_after_freeze(patch: Patch) -> None:
     """What stands at its barrier goes on, whatever became of its generation."""
     patch.setattr(registry_side, "frozen", lambda *_: False)
-    patch.setattr(attempts, "frozen", lambda *_: False)
     patch.setattr(generations, "_at_barrier", lambda *_: [])
 
 
