@@ -164,13 +164,13 @@ def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
 
 def _release_again(turn: Turn, attempt: Attempt) -> None:
     """Its GO was sent over a link that is lost. If it did not arrive, the world may be another now:
-    nothing starts after a freeze or a cancel. If it did, nothing is changed."""
+    a freeze, a cancel, somebody else on its devices. If it did, neither order changes anything."""
     name = attempt.attempt
     turn.soft.release_again.discard(name)
-    if registry_side.may_not_go(turn, turn.state.jobs[attempt.job]):
-        turn.order(AbandonAttempt(attempt=name))
-    else:
+    if registry_side.may_go(turn, attempt):
         turn.order(ReleaseAttempt(attempt=name))
+    else:
+        turn.order(AbandonAttempt(attempt=name))
 
 
 def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:

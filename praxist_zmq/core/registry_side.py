@@ -308,8 +308,7 @@ def _bound(turn: Turn, name: str) -> None:
         turn.soft.go_held[name] = None
         return
     turn.soft.unlooked.pop(name, None)
-    job = turn.state.jobs[attempt.job]
-    if may_not_go(turn, job) or not still_fits(attempt, turn.state, turn.soft):
+    if not may_go(turn, attempt):
         # Not wanted any more, nothing may start now, or others took the room since it was planned:
         # then it waits again.
         turn.order(AbandonAttempt(attempt=name))
@@ -318,10 +317,14 @@ def _bound(turn: Turn, name: str) -> None:
     turn.order(ReleaseAttempt(attempt=name))
 
 
-def may_not_go(turn: Turn, job: Job) -> bool:
-    """Whether an attempt of the job that has not begun must not begin now."""
+def may_go(turn: Turn, attempt: Attempt) -> bool:
+    """Whether an attempt at its barrier is still wanted, may start now, and its devices still have
+    the room."""
+    job = turn.state.jobs[attempt.job]
     unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
-    return unwanted or halted_words(turn.state, turn.soft) is not None
+    if unwanted or halted_words(turn.state, turn.soft) is not None:
+        return False
+    return still_fits(attempt, turn.state, turn.soft)
 
 
 def let_go(turn: Turn) -> None:

@@ -64,6 +64,7 @@ class SimBroker(MachineShell):
         for sequence, body in enumerate(self.disk.records, 1):
             if sequence > state.last_sequence:
                 self.machine.apply(decode_event(body), sequence)
+        self.sample_before: Any = None
         self.begin()
         self.witness.restarted()
         soft.broker = self.identity
@@ -93,6 +94,7 @@ class SimBroker(MachineShell):
     def turn(self, commands: list[Any]) -> None:
         """What was lost first, as the real shell does; close files before requests."""
         lost, self._lost = self._lost, []
+        self.sample_before = self.machine.soft.sample
         signals = [SignalSeen(number, name) for number, name in self.run.close_files()]
         super().turn([*lost, *signals, *commands])
         self._resend()

@@ -11,6 +11,7 @@ from praxist_zmq.core import (
     attempts,
     claim_admit,
     claim_leases,
+    generations,
     last_look,
     launch,
     lease_grant,
@@ -81,6 +82,7 @@ def grant_after_freeze(patch: Patch) -> None:
 def start_after_freeze(patch: Patch) -> None:
     """What stands at its barrier goes on, whatever became of its generation."""
     patch.setattr(registry_side, "frozen", lambda *_: False)
+    patch.setattr(generations, "_at_barrier", lambda *_: [])
 
 
 def promise_twice(patch: Patch) -> None:

@@ -19,7 +19,7 @@ from praxist_zmq.protocol.process import ProcessIdentity
 
 from . import calamities, endings
 from .brokers import SimBroker
-from .devices import SAMPLE_MS, TOTAL_MIB, SimDevice, SimSampler, sample_of
+from .devices import FOREIGN_PID, SAMPLE_MS, TOTAL_MIB, SimDevice, SimSampler, sample_of
 from .faults import Faults
 from .gateways import SimGateway, SimSupply
 from .launchers import SimLauncher
@@ -263,23 +263,32 @@ class SimWorld:
                 self.fault(f"{uuid} is promised too often: {names}")
 
     def judge_go(self, run: SimRun, attempt: str) -> None:
-        """At GO, by the newest sample of the run: declared and foreign together fit."""
-        soft = run.broker.machine.soft
-        sample, found = soft.sample, run.broker.machine.state.attempts.get(attempt)
-        if sample is None or found is None or self.time.now_ms - sample.sampled_at_mono_ms > 5_000:
+        """At GO: declared and foreign together fit, by the newest sample of the run or by the one
+        before, where both came in one turn."""
+        found = run.broker.machine.state.attempts.get(attempt)
+        samples = (run.broker.sample_before, run.broker.machine.soft.sample)
+        if found is None or any(sample is None for sample in samples):
             return
+        if self.time.now_ms - samples[0].sampled_at_mono_ms > 5_000:
+            return
+        told = [self._overloaded(found, sample) for sample in samples]
+        if all(told):
+            self.fault(f"{attempt} of {run.name} gets GO on {told[-1]}")
+
+    @staticmethod
+    def _overloaded(found: Any, sample: reports.HostSampled) -> str | None:
+        """A device that has no room for an attempt beside what is foreign on it."""
         for seen in sample.devices:
             if seen.uuid not in found.device_uuids or seen.processes is None:
                 continue
-            foreign = [one for one in seen.processes if one.pid == 7]
+            foreign = [one for one in seen.processes if one.pid == FOREIGN_PID]
             memory = sum(one.memory_mib or 0 for one in foreign)
             busy = sum(one.utilization_pct or 0.0 for one in foreign)
-            if found.exclusive and (memory > 256 or busy > 5):
-                self.fault(f"{attempt} gets GO alone on {seen.uuid}, where others are")
-            if (found.memory_mib or 0) + memory > TOTAL_MIB * 0.95:
-                self.fault(f"{attempt} gets GO on {seen.uuid} beside {memory} MiB")
-            if (found.utilization_pct or 0) + busy > 100.001:
-                self.fault(f"{attempt} gets GO on {seen.uuid} beside {busy} %")
+            alone = found.exclusive and (memory > 256 or busy > 5)
+            full = (found.memory_mib or 0) + memory > TOTAL_MIB * 0.95
+            if alone or full or (found.utilization_pct or 0) + busy > 100.001:
+                return f"{seen.uuid} beside {memory} MiB and {busy} %"
+        return None
 
     # -- telling ------------------------------------------------------------------------------
 

@@ -87,9 +87,11 @@ def test_a_tree_that_forks_on_is_told_once_a_minute() -> None:
     world.settle()
 
 
-def lost_go(world: World) -> None:
+def lost_go(world: World, profile: str = "cpu") -> None:
     """A job is let go, and the order is lost with the link."""
-    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    world.ask(
+        SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}, profile=profile)
+    )
     while not any(isinstance(order, orders.ReleaseAttempt) for order in world.to_launcher):
         assert world.deliver()
     world.to_launcher.clear()
@@ -128,3 +130,17 @@ def test_a_go_is_given_once_a_link_whatever_the_launcher_repeats() -> None:
         )
     told = [order for order in world.to_launcher if isinstance(order, orders.ReleaseAttempt)]
     assert len(told) == 1
+
+
+def test_a_go_that_was_lost_is_not_given_again_where_others_are_now() -> None:
+    world = World(devices=1)
+    lost_go(world, "gpu")
+    seen = world.sample()
+    taken = seen.devices[0].model_copy(update={"memory_used_mib": 79_000, "processes": None})
+    world.turn(seen.model_copy(update={"devices": (taken,)}))
+    world.connect_launcher()
+    while world.to_broker:
+        world.turn(world.to_broker.popleft())
+    told = [type(order) for order in world.to_launcher]
+    assert orders.AbandonAttempt in told
+    assert orders.ReleaseAttempt not in told

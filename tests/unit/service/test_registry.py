@@ -99,7 +99,9 @@ def test_kill_keeps_everything_and_finds_who_died_meanwhile(
     shim.end()
     registry.start()
     assert [run.run_key for run in asker.runs()] == [A]
-    assert [row.run_key for row in asker.rows()] == [A]
+    # The broker of the other one might come back, and know more of what its shim has left.
+    assert {row.run_key for row in asker.rows()} == {A, B}
+    wait_until(lambda: [row.run_key for row in asker.rows()] == [A], "the orphan's row to end")
 
 
 def test_a_second_registry_says_who_holds_the_lock_and_ends_well(
