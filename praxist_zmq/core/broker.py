@@ -169,6 +169,8 @@ class Broker:
                 reject(turn, job, "unreadable_record", detail, frees_identity=False)
             elif not set_aside_without_credentials(turn, job):
                 self.soft.queue.put(job)
+        if self.soft.stopping:
+            control.go_on_stopping(turn)
         self.soft.active_non_mature = sum(
             1
             for attempt in self.state.attempts.values()

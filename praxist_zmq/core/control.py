@@ -117,6 +117,15 @@ def hold(turn: Turn, request: req.HoldAdmission) -> Done:
     return Done()
 
 
+def go_on_stopping(turn: Turn) -> None:
+    """After a restart in the middle of a stop: what it may not have got to. Nobody would do it."""
+    for job in list(turn.state.jobs.values()):
+        if job.state == "queued":
+            reject(turn, job, "admission_closed", STOPPED, frees_identity=False)
+        elif job.state == "running":
+            _end_running(turn, job, STOPPED, job.cancel_grace_ms or CANCEL_GRACE_MS)
+
+
 def stop(turn: Turn, request: req.StopRun) -> Stopping:
     """Fence the run, reject its queue, end what runs."""
     state, soft = turn.state, turn.soft
