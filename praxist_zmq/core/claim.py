@@ -373,17 +373,15 @@ class ClaimMachine:
     # -- facts -----------------------------------------------------------------------------
 
     def _open(self, boot_id: str, stamp: Stamp, decision: Decision) -> None:
-        rebooted = boot_id != self.state.boot_id
-        self._emit(
-            RegistryOpened(at_ms=stamp.at_ms, epoch=self.state.epoch + 1, boot_id=boot_id),
-            decision,
-        )
-        if not rebooted:
-            return
-        for run_key in list(self.state.runs):
-            self._unregister(run_key, "broker_gone", stamp, decision)
-        for key in list(self.state.rows):
-            self._end(key, "other_boot", stamp, decision)
+        if boot_id != self.state.boot_id:
+            # Before the new boot is on disk: if only a part of this reaches it, the next start sees
+            # once more that another boot is over.
+            for run_key in list(self.state.runs):
+                self._unregister(run_key, "broker_gone", stamp, decision)
+            for key in list(self.state.rows):
+                self._end(key, "other_boot", stamp, decision)
+        opened = RegistryOpened(at_ms=stamp.at_ms, epoch=self.state.epoch + 1, boot_id=boot_id)
+        self._emit(opened, decision)
 
     def _shim_absent(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
         if watch.attempt is None:

@@ -116,6 +116,8 @@ class _History:
         self.epoch = 0
         self.boot_id = ""
         self.boots_left: set[RowKey] = set()
+        self.boot_over: str | None = None
+        """Where rows of the boot that is on disk have ended because it is over."""
 
     def read(self, index: int, event: Any) -> None:
         where = f"event {index}"
@@ -142,11 +144,14 @@ class _History:
             self.found.append(f"{where}: the registry's epoch did not grow")
         if event.boot_id != self.boot_id:
             self.boots_left = set(self.live)
+        elif self.boot_over is not None:
+            self.found.append(f"{self.boot_over}: a boot is over that goes on")
+        self.boot_over = None
         self.epoch, self.boot_id = event.epoch, event.boot_id
 
     def _reserved(self, where: str, event: ClaimReserved) -> None:
         key = (event.row.run_key, event.row.attempt)
-        if self.boots_left:
+        if self.boots_left or self.boot_over is not None:
             self.found.append(f"{where}: reserved while rows of another boot are held")
         if event.row.run_key not in self.runs:
             self.found.append(f"{where}: {key[1]} reserved by a run that is not registered")
@@ -186,7 +191,9 @@ class _History:
             case "proved_absent":
                 right = row.bound is not None
             case "other_boot":
-                right = key in self.boots_left
+                right = True
+                if key not in self.boots_left:
+                    self.boot_over = self.boot_over or where
         if not right:
             self.found.append(f"{where}: {key[1]} cannot end as {event.reason}")
         self.boots_left.discard(key)

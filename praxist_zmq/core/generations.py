@@ -287,6 +287,10 @@ def advance(turn: Turn) -> None:
 
 def resume(turn: Turn) -> None:
     """After a restart: what a freeze or an assessment may not have got to is done again."""
+    if turn.state.closed_reason == ALL_FROZEN:
+        for found in list(turn.state.generations.values()):
+            if found.phase in ("open", "assessment"):
+                freeze_one(turn, found, ALL_FROZEN, signal=False)
     for found in turn.state.generations.values():
         if found.phase == "assessment":
             _reject_queue(turn, found, "generation_assessment", only_ordinary=True)

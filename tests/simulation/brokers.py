@@ -95,6 +95,7 @@ class SimBroker(MachineShell):
         """What was lost first, as the real shell does; close files before requests."""
         lost, self._lost = self._lost, []
         self.sample_before = self.machine.soft.sample
+        self.witness.turn_begins()
         signals = [SignalSeen(number, name) for number, name in self.run.close_files()]
         super().turn([*lost, *signals, *commands])
         self._resend()

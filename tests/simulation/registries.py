@@ -50,6 +50,7 @@ class SimRegistry(MachineShell):
         self.begin()
         self.world.note(self.name, "starts", self.machine.state.epoch + 1)
         self.guarded(lambda: self.turn([RegistryStarted(self.world.boot_id, 0), *self._gone()]))
+        self._wake()
 
     snapshot_sequence = 0
 

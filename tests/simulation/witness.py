@@ -29,6 +29,8 @@ class RunWitness:
         self._broker = broker
         self.history: list[Any] = []
         self.phases: dict[int, str] = {}
+        self.ever_frozen: set[int] = set()
+        self._frozen_before: set[int] = set()
         self.closed = False
         self.jobs: dict[str, ev.JobQueued] = {}
         self.state: dict[str, str] = {}
@@ -51,6 +53,10 @@ class RunWitness:
     def frozen(self, generation: int) -> bool:
         """Whether the disk says that nothing of it starts."""
         return self.phases.get(generation) in ("frozen", "closed")
+
+    def turn_begins(self) -> None:
+        """What is frozen from now on may meet a GO that was decided before, in the same turn."""
+        self._frozen_before = {number for number in self.phases if self.frozen(number)}
 
     def generation_of(self, job: str) -> int:
         """Of a job."""
@@ -127,6 +133,8 @@ class RunWitness:
         if FORWARD[phase] <= FORWARD[before] and not again:
             self._fault(f"generation {generation} goes from {before} to {phase}")
         self.phases[generation] = phase
+        if phase == "frozen":
+            self.ever_frozen.add(generation)
         live = [j for j, s in self.state.items() if s in ("queued", "running")]
         if phase == "closed" and any(self.generation_of(job) == generation for job in live):
             self._fault(f"generation {generation} is closed and has live jobs")
@@ -205,7 +213,7 @@ class RunWitness:
         if registry.up and key not in registry.machine.state.rows:
             self._fault(f"{name} gets GO and the registry holds nothing for it")
         world.judge_go(self._broker.run, name)
-        return self.frozen(self.generation_of(job))
+        return self.generation_of(job) in self._frozen_before
 
     def answered(self, request_id: str | None, reply: Any) -> None:
         """A reply leaves: what it says of jobs is on disk, and what it said before."""

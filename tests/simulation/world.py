@@ -109,7 +109,7 @@ class SimRun:
         """What the broker's files do."""
         if order.present:
             self._close_files[order.generation, "CLOSING_SIGNAL"] = True
-            if not self.broker.witness.frozen(order.generation):
+            if order.generation not in self.broker.witness.ever_frozen:
                 self.world.fault(f"{self.name}: CLOSING_SIGNAL before the freeze is on disk")
         else:
             for key in [key for key in self._close_files if key[0] == order.generation]:

@@ -309,6 +309,23 @@ def test_other_boot_releases_everything(desk: Desk) -> None:
     assert desk.machine.state.epoch == 3
 
 
+def test_a_start_in_another_boot_may_be_cut_in_two_anywhere(desk: Desk) -> None:
+    """What did not reach the disk is done again by the next start."""
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    desk.ask(reserve("b", "j-1.1", exclusive("gpu1")))
+    before = list(desk.history)
+    other = "22222222-2222-4222-8222-222222222222"
+    ends = desk.fact(RegistryStarted(other))
+    for cut in range(len(ends) + 1):
+        machine, history = ClaimMachine(), [*before, *ends[:cut]]
+        for sequence, event in enumerate(history, 1):
+            machine.apply(event, sequence)
+        history += machine.decide(RegistryStarted(other), stamp()).events
+        assert machine.idle
+        assert history_violations(history) == []
+        assert state_violations(machine.state) == []
+
+
 def test_views_are_pushed_once_a_turn_to_registered_brokers(desk: Desk) -> None:
     assert {send.address for send in desk.settle()} == {b"a", b"b"}
     assert desk.settle() == []

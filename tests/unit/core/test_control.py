@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from praxist_zmq.core.commands import FenceSeen
+from praxist_zmq.protocol.codec import decode_event
+from praxist_zmq.protocol.events import AdmissionClosed
 from praxist_zmq.protocol.orders import ReleaseAttempt
 from praxist_zmq.protocol.requests import (
     CancelJobs,
+    FreezeGeneration,
     HoldAdmission,
     ShowJob,
     StopRun,
@@ -136,3 +139,44 @@ def test_what_stands_at_its_barrier_waits_again_when_nothing_may_start(
     assert job.state == "running"
     assert sum(world.launcher.runs.values()) == 1
     assert job.attempts_used == 1
+
+
+def cut_after(world: World, kind: type) -> None:
+    """The power goes: of the newest batch, what follows its first record of a kind is lost."""
+    kinds = [type(decode_event(body)) for body in world.disk]
+    last = len(kinds) - 1 - kinds[::-1].index(kind)
+    del world.disk[last + 1 :]
+    world.to_launcher.clear()
+    world.crash_broker()
+
+
+def busy_world() -> World:
+    """One job runs, one waits."""
+    world = World(limit=1)
+    for tag in ("runs", "waits"):
+        world.ask(SubmitJob(peer="p", tag=tag, command=("true",), cwd="/", environment={}))
+    world.settle()
+    return world
+
+
+def test_a_stop_that_a_crash_cut_in_two_is_gone_through_with() -> None:
+    world = busy_world()
+    world.ask(StopRun(grace_seconds=0))
+    cut_after(world, AdmissionClosed)
+    job = world.broker.state.jobs["j-2"]
+    assert (job.state, job.reject_code) == ("rejected", "admission_closed")
+    world.settle()
+    assert world.broker.state.jobs["j-1"].state == "failed"
+    assert world.broker.stopped
+
+
+def test_a_freeze_of_all_that_a_crash_cut_in_two_is_gone_through_with() -> None:
+    world = busy_world()
+    world.ask(FreezeGeneration())
+    cut_after(world, AdmissionClosed)
+    job = world.broker.state.jobs["j-2"]
+    assert (job.state, job.reject_code) == ("rejected", "generation_closing")
+    assert world.phase(0) == "frozen"
+    world.finish("j-1.1")
+    world.settle()
+    assert world.phase(0) == "closed"
