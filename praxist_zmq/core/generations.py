@@ -10,6 +10,7 @@ Evidence"; the reference of the original system, 3 "Time", 7, 8.
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 from ..errors import PraxistError
 from ..protocol import events as ev
@@ -264,8 +265,11 @@ def _peer_of(state: BrokerState, generation: int, tag: str) -> str | None:
 def results(turn: Turn, request: req.ListResults) -> ResultsReply:
     """The evidence of a generation."""
     found = named(turn.state, request.generation)
+    total = len(found.results)
+    newest = islice(found.results.values(), max(0, total - request.limit), None)
     return ResultsReply(
-        results=tuple(_result(found.number, one) for one in found.results.values()),
+        results=tuple(_result(found.number, one) for one in newest),
+        total=total,
         maturity=maturity(found, turn.state, turn.state.leases.mature_peers(found.number)),
     )
 

@@ -424,6 +424,8 @@ def test_results_are_told_once_and_mature_is_never_taken_back() -> None:
     assert [one.tag for one in listed.results] == ["a", "store only"]
     assert listed.maturity.completed == 1
     assert world.ask(ListResults(generation=4)).code == "generation_unknown"
+    newest = world.ask(ListResults(limit=1))
+    assert (newest.results, newest.total) == (listed.results[-1:], len(listed.results))
 
 
 @pytest.mark.parametrize(("publish", "known"), [(True, {"m"}), (False, set())])
