@@ -42,13 +42,14 @@ ALL_FROZEN = "every generation was frozen"
 def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
     """Take work for a generation. Opening it again is how a frozen one is run again: what is not
     told of its peers stays as it was, and so does an assessment unless it is a rerun. Raises
-    Refused `admission_closed`, `malformed_request`."""
+    Refused `admission_closed`, `malformed_request`, PraxistError `literal_secret`."""
     state = turn.state
     kept = state.generations.get(request.generation) or Generation(request.generation, 0)
     peers = request.peers or kept.peers
     cohort = request.cohort_size or (len(request.peers) or kept.cohort_size)
     quorum = request.mature_quorum or kept.mature_quorum
     _check_peers(request.peers, cohort, quorum)
+    refuse_in_plain("a peer's name", "\0".join(request.peers), {})
     if state.closed_reason not in (None, ALL_FROZEN):
         raise Refused("admission_closed", state.closed_reason or "")
     deadline = None
@@ -208,6 +209,7 @@ def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
     """Evidence is known. The same again changes nothing; mature is never taken back. Raises
     Refused `generation_unknown`, PraxistError `literal_secret`."""
     refuse_in_plain("the tag", request.tag, {})
+    refuse_in_plain("the peer's name", request.peer or "", {})
     found = named(turn.state, request.generation)
     known = found.results.get(request.tag)
     peer = request.peer or _peer_of(turn.state, found.number, request.tag)

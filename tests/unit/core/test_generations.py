@@ -23,6 +23,7 @@ from praxist_zmq.protocol.requests import (
     ListResults,
     OpenGeneration,
     PublishResult,
+    RegisterIdle,
     ReportProgress,
     ShowGeneration,
     StopRun,
@@ -527,7 +528,14 @@ def test_no_word_of_a_client_brings_a_credential_to_the_disk_or_a_view() -> None
     submit(world, "a", environment={"MY_TOKEN": secret})
     world.settle()
     words = f"look at {secret} and {told}"
-    assert world.ask(PublishResult(tag=f"x/{told}")).code == "literal_secret"
+    for request in (
+        PublishResult(tag=f"x/{told}"),
+        PublishResult(tag="c", peer=told),
+        OpenGeneration(generation=4, peers=("p1", told)),
+        RegisterIdle(peer=told),
+    ):
+        assert world.ask(request).code == "literal_secret", request
+    assert submit(world, "named", environment={told: "x"}).code == "literal_secret"
     world.turn(
         StoreRead(results=(StoreResult(tag=f"x/{told}"), StoreResult(tag="b")), problem=None)
     )
