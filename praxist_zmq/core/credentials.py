@@ -45,7 +45,9 @@ _SECRET_VALUE = re.compile(
         | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_[A-Za-z0-9_]{16,}
         | \bglpat-[A-Za-z0-9_-]{12,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
         | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,}
-        | """ + _JWT_HEAD + r"""\.[A-Za-z0-9_-]+
+        | """
+    + _JWT_HEAD
+    + r"""\.[A-Za-z0-9_-]+
         | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
         | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@]+@
         | https?://[^\s/@:]+@
@@ -61,7 +63,9 @@ _LITERAL_SECRET = re.compile(
         | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{20,} | \bAKIA[0-9A-Z]{16}\b
         | \bAIza[0-9A-Za-z_-]{30,} | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
         | \bhf_[A-Za-z0-9]{30,}
-        | """ + _JWT_HEAD + r"""\.eyJ[A-Za-z0-9_-]+
+        | """
+    + _JWT_HEAD
+    + r"""\.eyJ[A-Za-z0-9_-]+
         | Authorization:\s*(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}
         | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@${<\[][^\s/@]{3,}@)""",
     re.VERBOSE,
@@ -70,7 +74,9 @@ _TELLING = re.compile(
     r"""Authorization:[^\S\n]*(?:[A-Za-z]+[^\S\n]+)?[^\s'"]+
         | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----(?:(?!-----END)[\s\S])*
           (?:-----END\ [A-Z ]*PRIVATE\ KEY-----)?
-        | """ + _JWT_HEAD + r"""(?:\.[A-Za-z0-9_-]+)+""",
+        | """
+    + _JWT_HEAD
+    + r"""(?:\.[A-Za-z0-9_-]+)+""",
     re.VERBOSE | re.IGNORECASE,
 )
 """What must go whole from a text for people: all of a header, of a key, of a token."""

@@ -268,7 +268,20 @@ def test_a_word_that_a_short_value_or_a_path_also_is_may_stand_in_a_tag() -> Non
 
 
 @pytest.mark.parametrize(
-    "piece", ["a-", "eyJ-", "-eyJ", "_", "a_eyJ0 ", "a.b+", "-----BEGIN ", "sk-", "a://b:", "xoxb-", "token="]
+    "piece",
+    [
+        "a-",
+        "eyJ-",
+        "-eyJ",
+        "_",
+        "a_eyJ0 ",
+        "a.b+",
+        "-----BEGIN ",
+        "sk-",
+        "a://b:",
+        "xoxb-",
+        "token=",
+    ],
 )
 def test_long_values_are_looked_at_in_one_pass(piece: str) -> None:
     # By the square of its length this would take hours.
