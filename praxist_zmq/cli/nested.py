@@ -22,16 +22,21 @@ ATTEMPT_CHARACTERS_MAX = 64
 
 
 def enclosing_attempt(client: Caller, settings: Settings) -> Json | None:
-    """What the scheduler says of the attempt that the environment names; None when it names none
-    of this run's. `inside` tells whether we are part of it."""
+    """What is to be said of the attempt that the environment names; None when it names none.
+    `inside` tells whether we are part of it, by the scheduler's word."""
     attempt, directory = os.environ.get(ATTEMPT), os.environ.get(DIRECTORY)
     if not attempt or not directory or settings.run is None:
         return None
-    run = RunPaths(Path(settings.run))
-    if len(attempt) > ATTEMPT_CHARACTERS_MAX or directory != str(run.attempt(attempt)):
+    if len(attempt) > ATTEMPT_CHARACTERS_MAX:
         return None
+    if directory != str(RunPaths(Path(settings.run)).attempt(attempt)):
+        return _outside(attempt, "the directory is not that attempt's in this run")
     request = {"kind": "validate_attempt", "attempt": attempt, "attempt_directory": directory}
     try:
         return ask(client, request, min(settings.timeout_s, ASK_BOUND_S))
     except PraxistError as error:
-        return {"inside": False, "attempt": attempt, "job": None, "reason": str(error)}
+        return _outside(attempt, str(error))
+
+
+def _outside(attempt: str, reason: str) -> Json:
+    return {"inside": False, "attempt": attempt, "job": None, "reason": reason}

@@ -74,7 +74,7 @@ def publish(
 @global_options()
 @click.pass_context
 def list_all(ctx: click.Context, generation: int | None) -> int:
-    """List what is published, oldest first.
+    """List what is published, oldest first; of more than 10,000 the newest.
 
     \b
     praxist-zmq results list
@@ -87,12 +87,15 @@ def list_all(ctx: click.Context, generation: int | None) -> int:
     results: list[Json] = reply["results"]
     if settings.is_json:
         listed = [pick(RESULT_KEYS, result) for result in results]
-        output.document({**head("results"), "results": listed, "maturity": reply["maturity"]})
+        told = {"total": reply["total"], "maturity": reply["maturity"]}
+        output.document({**head("results"), "results": listed, **told})
     elif settings.format == "name":
         output.answer(*(safe(result["tag"]) for result in results))
     else:
         print_table(settings, _COLUMNS, [_cells(result) for result in results])
-        output.talk(evidence_words(len(results), reply["maturity"]))
+        output.talk(evidence_words(reply["total"], reply["maturity"]))
+        if reply["total"] > len(results):
+            output.talk(f"the newest {len(results)} are listed")
     return 0
 
 

@@ -26,6 +26,9 @@ from .settings import Settings
 from .waiting import mono_s
 
 AFTER_GRACE_S = 30.0
+LOOK_BEFORE_S = 0.2
+"""So long before the grace is over it is looked who lives: KILL comes at once after it, and it
+began before we were told so."""
 
 
 @dataclass(slots=True)
@@ -128,9 +131,10 @@ class StoppingRun:
         try:
             with connect(self._settings) as client:
                 watch = self._watch(client)
+                alive = watch.alive()
                 self._take_reply(self._ask(client, dry_run=False))
                 self.told.fenced_by_scheduler = True
-                if not self._wait(client, owner, watch):
+                if not self._wait(client, owner, watch, alive):
                     return
         except PraxistError as error:
             if self.told.fenced_by_scheduler:
@@ -146,16 +150,20 @@ class StoppingRun:
                 return
         self._alone()
 
-    def _wait(self, client: Caller, owner: Owner, watch: StopWatch) -> bool:
+    def _wait(self, client: Caller, owner: Owner, watch: StopWatch, alive: set[int]) -> bool:
         """Wait for the scheduler's end, which follows the last experiment's. False when it, or
-        what it stops, is still there."""
+        what it stops, is still there. `alive`: what lived before the scheduler was asked."""
         told = self.told
         told.matched, told.descendants = watch.matched, watch.descendants
-        told.terminated = watch.alive()
-        ended = wait_ended(owner.pidfd, self._grace_s)
+        ended, left_s = False, AFTER_GRACE_S
+        if self._grace_s:
+            told.terminated = alive
+            look_before_s = min(LOOK_BEFORE_S, self._grace_s / 2)
+            ended = wait_ended(owner.pidfd, self._grace_s - look_before_s)
+            alive, left_s = watch.alive(), left_s + look_before_s
         if not ended:
-            told.killed = watch.alive()  # KILL follows the grace
-            ended = wait_ended(owner.pidfd, AFTER_GRACE_S)
+            told.killed = alive
+            ended = wait_ended(owner.pidfd, left_s)
         if ended:
             return True
         told.remaining = watch.alive()

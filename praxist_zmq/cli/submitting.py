@@ -84,7 +84,7 @@ class Submitting:
 
     def _tell_outside(self, around: Json | None) -> None:
         if around is not None and not self.settings.is_json and not self.settings.quiet:
-            attempt, reason = around["attempt"], safe(str(around["reason"]))
+            attempt, reason = safe(str(around["attempt"])), safe(str(around["reason"]))
             output.talk(f"note  the environment names {attempt}, this is not part of it: {reason}")
 
     def _with(self, client: Caller, request: Json) -> int:

@@ -82,6 +82,6 @@ class GenerationCalls(ABC):
         return {"new": reply["new"], **reply["result"]}
 
     def results(self, generation: int | None = None) -> list[Json]:
-        """The published evidence of a generation; None is the current one."""
+        """The published evidence of a generation, the newest 10,000; None is the current one."""
         found: list[Json] = self._ask({"kind": "list_results", "generation": generation})["results"]
         return found

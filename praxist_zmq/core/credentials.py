@@ -35,13 +35,19 @@ _SECRET_NAME = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _PUBLIC_NAME = re.compile(r"(?:^|_)PUBLIC_KEY$|^SSH_AUTH_SOCK$", re.IGNORECASE)
+_JWT_HEAD = (
+    r"(?<![A-Za-z0-9_-])(?>(?:[A-Za-z0-9_-]*?[_-])??eyJ)[A-Za-z0-9_-]{10,}+"  # run-eyJ... too
+)
+"""The first part of a JWT, with what is joined before it. Tried once in a run of its characters."""
 _SECRET_VALUE = re.compile(
     r"""(?:
         \b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,} | Authorization:
         | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_[A-Za-z0-9_]{16,}
         | \bglpat-[A-Za-z0-9_-]{12,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
         | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,}
-        | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
+        | """
+    + _JWT_HEAD
+    + r"""\.[A-Za-z0-9_-]+
         | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
         | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@]+@
         | https?://[^\s/@:]+@
@@ -57,7 +63,9 @@ _LITERAL_SECRET = re.compile(
         | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{20,} | \bAKIA[0-9A-Z]{16}\b
         | \bAIza[0-9A-Za-z_-]{30,} | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
         | \bhf_[A-Za-z0-9]{30,}
-        | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]+
+        | """
+    + _JWT_HEAD
+    + r"""\.eyJ[A-Za-z0-9_-]+
         | Authorization:\s*(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}
         | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@${<\[][^\s/@]{3,}@)""",
     re.VERBOSE,
@@ -66,7 +74,9 @@ _TELLING = re.compile(
     r"""Authorization:[^\S\n]*(?:[A-Za-z]+[^\S\n]+)?[^\s'"]+
         | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----(?:(?!-----END)[\s\S])*
           (?:-----END\ [A-Z ]*PRIVATE\ KEY-----)?
-        | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]+)+""",
+        | """
+    + _JWT_HEAD
+    + r"""(?:\.[A-Za-z0-9_-]+)+""",
     re.VERBOSE | re.IGNORECASE,
 )
 """What must go whole from a text for people: all of a header, of a key, of a token."""

@@ -10,6 +10,7 @@ Evidence"; the reference of the original system, 3 "Time", 7, 8.
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 from ..errors import PraxistError
 from ..protocol import events as ev
@@ -41,13 +42,14 @@ ALL_FROZEN = "every generation was frozen"
 def open_generation(turn: Turn, request: req.OpenGeneration) -> GenerationReply:
     """Take work for a generation. Opening it again is how a frozen one is run again: what is not
     told of its peers stays as it was, and so does an assessment unless it is a rerun. Raises
-    Refused `admission_closed`, `malformed_request`."""
+    Refused `admission_closed`, `malformed_request`, PraxistError `literal_secret`."""
     state = turn.state
     kept = state.generations.get(request.generation) or Generation(request.generation, 0)
     peers = request.peers or kept.peers
     cohort = request.cohort_size or (len(request.peers) or kept.cohort_size)
     quorum = request.mature_quorum or kept.mature_quorum
     _check_peers(request.peers, cohort, quorum)
+    refuse_in_plain("a peer's name", "\0".join(request.peers), {})
     if state.closed_reason not in (None, ALL_FROZEN):
         raise Refused("admission_closed", state.closed_reason or "")
     deadline = None
@@ -207,6 +209,7 @@ def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
     """Evidence is known. The same again changes nothing; mature is never taken back. Raises
     Refused `generation_unknown`, PraxistError `literal_secret`."""
     refuse_in_plain("the tag", request.tag, {})
+    refuse_in_plain("the peer's name", request.peer or "", {})
     found = named(turn.state, request.generation)
     known = found.results.get(request.tag)
     peer = request.peer or _peer_of(turn.state, found.number, request.tag)
@@ -264,8 +267,11 @@ def _peer_of(state: BrokerState, generation: int, tag: str) -> str | None:
 def results(turn: Turn, request: req.ListResults) -> ResultsReply:
     """The evidence of a generation."""
     found = named(turn.state, request.generation)
+    total = len(found.results)
+    newest = islice(found.results.values(), max(0, total - request.limit), None)
     return ResultsReply(
-        results=tuple(_result(found.number, one) for one in found.results.values()),
+        results=tuple(_result(found.number, one) for one in newest),
+        total=total,
         maturity=maturity(found, turn.state, turn.state.leases.mature_peers(found.number)),
     )
 

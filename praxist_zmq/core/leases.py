@@ -15,6 +15,7 @@ from ..protocol import requests as req
 from ..protocol.claims import ReleaseLease
 from ..protocol.replies import Done, LeaseDeclined, LeaseReply, LeasesReply
 from .admission import closed_words
+from .credentials import refuse_in_plain
 from .generation_gate import generation_of, named, takes_work
 from .lease_memory import IDLE_PEERS_MAX
 from .lease_state import Lease
@@ -35,8 +36,10 @@ Outcome = Literal["consumed", "declined", "expired", "revoked"]
 
 
 def register(turn: Turn, request: req.RegisterIdle) -> LeaseReply:
-    """A peer would take a lease. Again, it keeps its place; a lease that it has stays its own."""
+    """A peer would take a lease. Again, it keeps its place; a lease that it has stays its own.
+    Raises Refused, PraxistError `literal_secret`."""
     state, memory, peer = turn.state, turn.soft.leases, request.peer
+    refuse_in_plain("the peer's name", peer, {})
     if not state.policy.supply_signal_enabled:
         raise Refused("supply_disabled", "supply_signal_enabled is false in the contract in force")
     closed = closed_words(state, turn.soft)

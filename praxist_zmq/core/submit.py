@@ -72,6 +72,8 @@ def _submit(
         ("the working directory", submission.cwd),
     ):
         credentials.refuse_in_plain(what, text, prepared.secrets)
+    # Its value may be the name of another variable: that is no secret.
+    credentials.refuse_in_plain("a variable's name", "\0".join(submission.environment), {})
     generation = generation_of(turn.state, submission.generation, submission.peer)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)

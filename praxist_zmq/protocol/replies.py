@@ -261,6 +261,7 @@ class ResultsReply(Frozen):
 
     kind: Literal["results"] = "results"
     results: tuple[ResultView, ...] = Field(description="The results")
+    total: int = Field(description="All there are")
     maturity: MaturityView = Field(description="The evidence controller")
 
 

@@ -251,10 +251,16 @@ class PublishResult(Frozen):
 
 
 class ListResults(Frozen):
-    """Published evidence of a generation."""
+    """Published evidence of a generation, the newest where there is more than `limit`."""
 
     kind: Literal["list_results"] = "list_results"
     generation: GenerationNumber | None = Field(default=None, description="Absent: the current one")
+    limit: int = Field(
+        default=limits.LIST_RESULTS_MAX,
+        ge=1,
+        le=limits.LIST_RESULTS_MAX,
+        description="At most so many",
+    )
 
 
 class RegisterIdle(Frozen):

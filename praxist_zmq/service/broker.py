@@ -11,6 +11,8 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from pydantic import BaseModel
+
 from .. import __version__
 from ..core.broker import Broker
 from ..core.commands import (
@@ -41,6 +43,7 @@ from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
 from ..protocol.supply import LeasesPlanned
+from ..transport.context import REPLY_BYTES_MAX
 from ..transport.correlation import peek_request_id
 from ..transport.hop import HopServer
 from ..transport.link import LinkMessage, LinkServer
@@ -243,7 +246,7 @@ class BrokerShell:
         for send in outbox:
             if send.to == "client":
                 gateway, routing = send.address
-                body = codec.encode_reply(send.request_id, send.message)
+                body = reply_body(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
         for gateway, parts in replies.items():
             self.hop.send(gateway, b"replies", parts, group=2)
@@ -383,6 +386,16 @@ def serve(config: ChildConfig) -> int:
     if not broker.stopped:
         return ENDED_IN_ORDER
     return 0 if fenced else STOPPED_WITHOUT_FENCE
+
+
+def reply_body(request_id: str | None, message: BaseModel) -> bytes:
+    """A reply as it is sent; a refusal in the place of one that is larger than what is carried,
+    which no repetition would bring to its sender."""
+    body = codec.encode_reply(request_id, message)
+    if len(body) <= REPLY_BYTES_MAX:
+        return body
+    detail = f"the answer has {len(body)} bytes, and {REPLY_BYTES_MAX} are carried: ask for less"
+    return codec.encode_reply(request_id, Refusal(code="too_large", detail=detail))
 
 
 ENDED_IN_ORDER = 143

@@ -80,13 +80,17 @@ class Stream:
         self._incoming += data[at:]
 
     def send(self, channel: bytes, parts: Sequence[bytes], group: int = 1) -> bool:
-        """Send what is taken now and keep the rest; False when it is closed or too much waits.
+        """Send what is taken now and keep the rest; False when it is closed or too much waits, or
+        a part is more than the other end takes: it would close the connection.
 
         More than fits one packet goes in several; `group` parts are never torn apart.
         """
         for some in messages(parts, group):
             packed = pack(some)
-            head = _HEAD.pack(1 + len(channel) + len(packed), len(channel))
+            size = 1 + len(channel) + len(packed)
+            if size > PACKET_BYTES_MAX:
+                return False
+            head = _HEAD.pack(size, len(channel))
             if not self._write(b"".join((head, channel, packed))):
                 return False
         return True

@@ -6,13 +6,15 @@ summary is written beside itself and renamed, so a reader never meets half of it
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from .unit import TEMPORARY
 
@@ -110,7 +112,9 @@ class Summary:
     failures: list[UnitAttempt] = field(default_factory=list)
 
     def write(self) -> None:
-        """Replace the file. Raises OSError."""
+        """Replace the file, in its directory made again where a unit's program removed it. Raises
+        OSError."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = {"format_version": "1.0", "kind": "unit_failures", **asdict(self)}
         del content["path"]
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
@@ -121,12 +125,25 @@ class Summary:
         os.replace(beside, self.path)
 
 
+def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file that a unit's program left, or put something else in the place of: opening a FIFO
+    would wait for ever. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no plain file", os.fspath(path))
+    return os.fdopen(descriptor, "rb")
+
+
 def tail_of(log: Path) -> str:
-    """The end of a log, at most 4 KiB, as text."""
-    with log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - TAIL_BYTES))
-        return file.read(TAIL_BYTES).decode("utf-8", "replace")
+    """The end of a log, at most 4 KiB, as text; nothing when the unit's program took it away."""
+    try:
+        with open_plain(log) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            return file.read(TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def signature_of(how: str, tail: str, key: str, devices: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from .. import binding
 from .child import UnitChild
 from .descendants import Found, drain, find, now_s
 from .interrupts import Interrupts
-from .outcome import SUMMARY_NAME, Outcome, Summary, UnitAttempt, UnitOutcome
+from .outcome import SUMMARY_NAME, Outcome, Summary, UnitAttempt, UnitOutcome, open_plain
 from .plan import Streak, UnitPlace, checked_keys, own_directory, places
 from .telling import progress
 from .unit import MARK_VARIABLE, SCIENTIFIC, TEMPORARY, Unit, UnitsError
@@ -206,6 +206,7 @@ class _Running:
             slot=place.slot,
             result=str(self.directory / f"{stem}.result.json"),
         )
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # a unit may have removed it
         Path(unit.result).unlink(missing_ok=True)  # an earlier run's, in a directory used again
         command = self.worker(unit)
         if isinstance(command, (str, bytes)) or not command:
@@ -284,11 +285,11 @@ class _Running:
         if child.process is None or child.process.returncode != 0:
             return None, None
         try:
-            with open(child.unit.result, encoding="utf-8") as file:
-                text = file.read(RESULT_BYTES_MAX + 1)
-            if len(text) > RESULT_BYTES_MAX:
+            with open_plain(child.unit.result) as file:
+                raw = file.read(RESULT_BYTES_MAX + 1)
+            if len(raw) > RESULT_BYTES_MAX:
                 return None, "the result is over 16 MiB"
-            return json.loads(text), None
+            return json.loads(raw.decode()), None
         except FileNotFoundError:
             return None, None  # it keeps its results elsewhere
         except (OSError, ValueError, RecursionError) as error:

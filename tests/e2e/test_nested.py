@@ -66,12 +66,16 @@ def test_a_copied_environment_and_another_s_directory_are_outside(make_run: Make
     assert forged.status == 5
     assert "does not descend from that attempt" in forged.err
     assert run.show("tag:copied").state == "failed", "it was submitted, and ran on its own"
+    elsewhere = {**copied, "PRAXIST_EXPERIMENT_ATTEMPT_DIR": str(run.paths.attempt("j-99.1"))}
+    other = run.cli(*run.launch_words("elsewhere", "exit:4"), env=elsewhere)
+    assert other.status == 4
+    assert f"names {held}.1, this is not part of it: the directory is not" in other.err
     dead = {**copied, "PRAXIST_EXPERIMENT_ATTEMPT_ID": f"{held}.9",
             "PRAXIST_EXPERIMENT_ATTEMPT_DIR": str(run.paths.attempt(f"{held}.9"))}  # fmt: skip
     assert run.cli(*run.launch_words("dead", "exit:6"), env=dead).status == 6
     # One attempt that takes itself for another: in one run, but not part of it.
-    other = shlex.join([f"{name}={value}" for name, value in copied.items()])
-    thief = _shell(run, "thief", f"env {other} {_launch(run, 'stolen', 'true')}")
+    stolen = shlex.join([f"{name}={value}" for name, value in copied.items()])
+    thief = _shell(run, "thief", f"env {stolen} {_launch(run, 'stolen', 'true')}")
     run.open_gate("go")
     with run.client() as client:
         assert client.wait(thief, 60).state == "completed"

@@ -126,6 +126,23 @@ def test_what_a_peer_protects_itself_is_told_and_left_alone(
     assert run.cli("stop", "--yes").status == 0
 
 
+def test_a_stop_by_the_scheduler_names_what_got_which_signal(run: Run) -> None:
+    """Both come while the command waits, or before it has heard that they will."""
+    _two_running(run, "ignore-term")
+    wait_until(lambda: run.read_lines("ignoring"), "the handler")
+    with run.client() as client:
+        plain, deaf = (client.show(job).pid for job in ("j-1", "j-2"))
+    told = run.cli("stop", "--yes", "--grace", "1s", "--json").ok().document
+    assert (told["terminated_pids"], told["killed_pids"]) == (sorted((plain, deaf)), [deaf])
+    run.up("--generation", "0")
+    with run.client() as client:
+        job = run.submit(client, "later", f"wait:{run.gate('never')}").job.job
+    run.until_started(f"{job}.1")
+    told = run.cli("stop", "--yes", "--grace", "0", "--json").ok().document
+    assert (told["terminated_pids"], told["killed_pids"]) == ([], told["matched_pids"])
+    assert told["killed_pids"]
+
+
 def test_a_scheduler_that_hangs_is_ended_with_the_run(run: Run) -> None:
     _two_running(run)
     send(run.processes()["broker"], signal.SIGSTOP)

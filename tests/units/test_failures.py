@@ -74,6 +74,23 @@ def test_nothing_else_stops_the_rest(text: str, monkeypatch: pytest.MonkeyPatch)
     assert "not_run" not in statuses(found)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'mkfifo "$2"',  # opening it would wait for ever
+        'ln -s /dev/zero "$2"',
+        'rm -r "$(dirname "$2")"; exit 1',
+        'cd "$(dirname "$2")" && rm 0000.1.log && mkfifo 0000.1.log; exit 1',
+    ],
+)
+def test_what_a_unit_does_to_its_files_is_its_own_failure(text: str) -> None:
+    only = f'if [ "$1" = fold0 ]; then {text}; else echo 1 > "$2"; fi'
+    found = run(KEYS[:3], shell(only), cpu_slots=1)
+    assert statuses(found) == ["error", "succeeded", "succeeded"]
+    (failure,) = summary(found)["failures"]
+    assert failure["unit"] == "fold0"
+
+
 def test_the_rest_can_be_made_to_run_anyway() -> None:
     found = run(KEYS, shell("exit 1"), identical_errors_max=None)
     assert statuses(found) == ["error"] * 8

@@ -206,7 +206,7 @@ def test_publish(scheduler: FakeScheduler, call: Call, monkeypatch: pytest.Monke
 
 def test_list(scheduler: FakeScheduler, call: Call) -> None:
     results = (ResultView(**result()), ResultView(**result(tag="b", peer=None, mature=False)))
-    reply = ResultsReply(results=results, maturity=maturity())
+    reply = ResultsReply(results=results, total=2, maturity=maturity())
     scheduler.answers["list_results"] = reply.model_dump()
     outcome = call("results", "list", "--generation", "3")
     assert [line.split("\t")[:3] for line in outcome.out.splitlines()] == [
@@ -216,6 +216,10 @@ def test_list(scheduler: FakeScheduler, call: Call) -> None:
     document = call("results", "list", "--json").document
     assert [one["tag"] for one in document["results"]] == ["mixup/seed0", "b"]
     assert document["maturity"]["needed_inflight"] == 4
+    assert document["total"] == 2
+    scheduler.answers["list_results"] = reply.model_copy(update={"total": 7}).model_dump()
+    outcome = call("results", "list")
+    assert outcome.err.splitlines()[1] == "the newest 2 are listed"
 
 
 @pytest.mark.parametrize("verb", ["launch", "wait"])

@@ -42,6 +42,7 @@ KEY = b"k" * 32
         ("HARMLESS", "-H Authorization: token abc"),
         ("HARMLESS", "got Bearer abcdefgh12345"),
         ("HARMLESS", "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
+        ("HARMLESS", "run_7-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
     ],
 )
 def test_credentials_are_known_by_name_or_shape(name: str, value: str) -> None:
@@ -56,6 +57,7 @@ def test_credentials_are_known_by_name_or_shape(name: str, value: str) -> None:
         ("HTTPS_PROXY", "http://proxy:3128"),
         ("PIP_INDEX_URL", "https://mirror.example/simple"),
         ("TOKENIZERS_PARALLELISM", "false"),
+        ("MODULE", "the-HeyJohnathanSmith.config_of"),
         ("API_KEY", ""),
         ("MONKEY", "banana"),
         ("MAX_TOKENS", "4096"),
@@ -153,6 +155,7 @@ def test_a_short_secret_is_replaced_only_as_a_whole_argument() -> None:
         ("run", "https://me:abcdefgh1234@host/simple"),
         ("curl", "-H", "Authorization: Bearer abcdefgh1234"),
         ("run", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
+        ("run", "--name=a-run-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
     ],
 )
 def test_a_literal_credential_is_refused(command: tuple[str, ...]) -> None:
@@ -222,6 +225,7 @@ def test_redaction_takes_the_longer_of_two_values_whole() -> None:
         ("curl: Authorization: Bearer abc.def-ghi failed", "abc.def"),
         ("header 'Authorization: token abcdef1234'", "abcdef1234"),
         ("bad token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "c2lnbmF0dXJl"),
+        ("no run-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "c2lnbmF0dXJl"),
         ("-----BEGIN PRIVATE KEY-----\nMIIEabc\nxyz\n-----END PRIVATE KEY-----\ndone", "MIIEabc"),
         ("-----BEGIN EC PRIVATE KEY-----\nMIIEabc\ncut", "MIIEabc"),
         ("GET https://h/b?sig=abcdefgh&x=1", "abcdefgh"),
@@ -264,7 +268,20 @@ def test_a_word_that_a_short_value_or_a_path_also_is_may_stand_in_a_tag() -> Non
 
 
 @pytest.mark.parametrize(
-    "piece", ["a-", "eyJ-", "a.b+", "-----BEGIN ", "sk-", "a://b:", "xoxb-", "token="]
+    "piece",
+    [
+        "a-",
+        "eyJ-",
+        "-eyJ",
+        "_",
+        "a_eyJ0 ",
+        "a.b+",
+        "-----BEGIN ",
+        "sk-",
+        "a://b:",
+        "xoxb-",
+        "token=",
+    ],
 )
 def test_long_values_are_looked_at_in_one_pass(piece: str) -> None:
     # By the square of its length this would take hours.

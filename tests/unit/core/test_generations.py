@@ -23,6 +23,7 @@ from praxist_zmq.protocol.requests import (
     ListResults,
     OpenGeneration,
     PublishResult,
+    RegisterIdle,
     ReportProgress,
     ShowGeneration,
     StopRun,
@@ -424,6 +425,8 @@ def test_results_are_told_once_and_mature_is_never_taken_back() -> None:
     assert [one.tag for one in listed.results] == ["a", "store only"]
     assert listed.maturity.completed == 1
     assert world.ask(ListResults(generation=4)).code == "generation_unknown"
+    newest = world.ask(ListResults(limit=1))
+    assert (newest.results, newest.total) == (listed.results[-1:], len(listed.results))
 
 
 @pytest.mark.parametrize(("publish", "known"), [(True, {"m"}), (False, set())])
@@ -525,7 +528,14 @@ def test_no_word_of_a_client_brings_a_credential_to_the_disk_or_a_view() -> None
     submit(world, "a", environment={"MY_TOKEN": secret})
     world.settle()
     words = f"look at {secret} and {told}"
-    assert world.ask(PublishResult(tag=f"x/{told}")).code == "literal_secret"
+    for request in (
+        PublishResult(tag=f"x/{told}"),
+        PublishResult(tag="c", peer=told),
+        OpenGeneration(generation=4, peers=("p1", told)),
+        RegisterIdle(peer=told),
+    ):
+        assert world.ask(request).code == "literal_secret", request
+    assert submit(world, "named", environment={told: "x"}).code == "literal_secret"
     world.turn(
         StoreRead(results=(StoreResult(tag=f"x/{told}"), StoreResult(tag="b")), problem=None)
     )

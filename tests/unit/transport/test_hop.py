@@ -240,6 +240,19 @@ def test_more_than_fits_goes_in_several_packets_of_whole_groups(
     assert [message.parts for message in both.asked] == [parts[0:3], parts[3:6], parts[6:9]]
 
 
+def test_what_the_other_end_would_refuse_is_not_sent_and_ends_no_connection(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "PACKET_BYTES_MAX", 1_000)
+    both.connect()
+    address = both.address()
+    assert not both.server.send(address, b"replies", [b"r", b"x" * 1_000])
+    assert both.server.counters["dropped"] == 1
+    assert both.server.send(address, b"replies", [b"r", b"small"])
+    wait_until(lambda: both.turn() or both.answered, "the next one")
+    assert both.answered == [(b"replies", [b"r", b"small"])]
+
+
 def test_a_failing_accept_is_not_taken_for_a_lack_of_descriptors(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
