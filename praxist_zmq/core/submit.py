@@ -72,8 +72,6 @@ def _submit(
         ("the working directory", submission.cwd),
     ):
         credentials.refuse_in_plain(what, text, prepared.secrets)
-    # Its value may be the name of another variable: that is no secret.
-    credentials.refuse_in_plain("a variable's name", "\0".join(submission.environment), {})
     generation = generation_of(turn.state, submission.generation, submission.peer)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)
@@ -197,13 +195,15 @@ def _profile(turn: Turn, submission: SubmitJob) -> str:
 
 
 def prepare_environment(soft: SoftState, environment: dict[str, OsText]) -> PreparedEnvironment:
-    """Take an environment apart, once for all submissions that share it."""
+    """Take an environment apart, once for all submissions that share it. Raises PraxistError."""
     key = hash(tuple(environment.items()))
     cached = soft.environments.get(key)
     if cached is not None and cached[0] == environment:
         soft.environments.move_to_end(key)
         return cached[1]
     exec_bytes = check_environment(environment)
+    # Only by shape: its value may be the name of another variable, which is no secret.
+    credentials.refuse_in_plain("a variable's name", "\0".join(environment), {})
     stored, secrets = credentials.split_environment(soft.credentials_key, environment)
     prepared = PreparedEnvironment(credentials.environment_id(stored), stored, secrets, exec_bytes)
     soft.environments[key] = (environment, prepared)
