@@ -103,6 +103,9 @@ def command(ctx: click.Context, drain: bool, timeout: float | None) -> int:
         _tell(run, settings, was_running=False, jobs=[])
         return 0
     try:
+        if owner.is_stop:
+            detail = f"process {owner.identity.pid} is a `stop` that ends {run.run_dir}"
+            raise PraxistError("already_running", detail, ["it leaves no scheduler of the run"])
         if drain:
             _drain(settings, patience)
         jobs = _still_running(settings)

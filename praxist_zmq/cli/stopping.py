@@ -108,7 +108,15 @@ class StoppingRun:
     def _owner(self) -> Owner | None:
         if not self._run.scheduler.exists():
             raise no_run_here(self._run)
-        return find_owner(self._run)
+        owner = find_owner(self._run)
+        while owner is not None and owner.is_stop:
+            # Two at once: the second waits, and finds what the first has left. What hangs, or only
+            # says that it is one, is ended as any other holder.
+            if not wait_ended(owner.pidfd, self._grace_s + AFTER_GRACE_S):
+                break
+            os.close(owner.pidfd)
+            owner = find_owner(self._run)
+        return owner
 
     def _fence(self) -> None:
         try:
@@ -151,8 +159,9 @@ class StoppingRun:
         self._alone()
 
     def _wait(self, client: Caller, owner: Owner, watch: StopWatch, alive: set[int]) -> bool:
-        """Wait for the scheduler's end, which follows the last experiment's. False when it, or
-        what it stops, is still there. `alive`: what lived before the scheduler was asked."""
+        """Wait for the scheduler's end, which follows the last experiment's; end it when it does
+        not do as it said. False when it, or what cannot be ended, is still there. `alive`: what
+        lived before the scheduler was asked."""
         told = self.told
         told.matched, told.descendants = watch.matched, watch.descendants
         ended, left_s = False, AFTER_GRACE_S
@@ -166,13 +175,26 @@ class StoppingRun:
             ended = wait_ended(owner.pidfd, left_s)
         if ended:
             return True
-        told.remaining = watch.alive()
-        told.killed -= told.remaining
-        request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
-        jobs = ask(client, request, self._settings.timeout_s)["jobs"]
+        alive = watch.alive()
+        told.killed -= alive
+        jobs = self._still_running(client)
+        if not jobs or not all(str(job["note"]).startswith("unkillable") for job in jobs):
+            told.warnings.append("the scheduler does not carry the stop out; it is ended")
+            told.terminated -= alive
+            if offline_stop.end_scheduler(owner):
+                return True
+        told.remaining = alive
         told.left += [str(job["job"]) for job in jobs]
         told.left.append(f"scheduler (pid {owner.identity.pid})")
         return False
+
+    def _still_running(self, client: Caller) -> list[Json]:
+        request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
+        try:
+            jobs: list[Json] = ask(client, request, self._settings.timeout_s)["jobs"]
+        except PraxistError:
+            return []  # its broker has ended, or hangs
+        return jobs
 
     def _alone(self) -> None:
         """What no scheduler does, or what it did not finish."""

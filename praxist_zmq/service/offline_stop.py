@@ -23,7 +23,7 @@ from ..host.stop_search import StopSearch, protected_by_peers
 from ..ledger.files import read_limited
 from ..ledger.lock import HOLDER_BYTES_MAX
 from . import stop_ledger
-from .owner import Owner, holds_lock
+from .owner import STOP_PROGRAM, Owner, holds_lock
 from .patient_lock import acquire_patiently
 from .stop_sweep import StopSweep, Swept
 
@@ -106,7 +106,7 @@ def _told(
 def _all_locks(run: RunPaths) -> Iterator[None]:
     """The supervisor's, the broker's and the launcher's lock at once."""
     me = identity_of(own_pid())
-    holder: dict[str, object] = {"pid": own_pid(), "program": "stop"}
+    holder: dict[str, object] = {"pid": own_pid(), "program": STOP_PROGRAM}
     if me is not None:
         holder.update(me.model_dump())
     with ExitStack() as held:

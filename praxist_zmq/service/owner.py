@@ -22,6 +22,8 @@ from ..ledger.files import open_regular
 from ..ledger.lock import HOLDER_BYTES_MAX
 from ..protocol.process import ProcessIdentity
 
+STOP_PROGRAM = "stop"
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -30,10 +32,12 @@ class Owner:
     identity: ProcessIdentity
     pidfd: int
     """Stands for exactly that process; the caller closes it."""
+    is_stop: bool
+    """By its own word a `stop` that does without a scheduler, and so holds the run's locks."""
 
 
 def find_owner(run: RunPaths) -> Owner | None:
-    """The supervisor that serves `run`; None when the lock is free.
+    """The supervisor that serves `run`, or the `stop` that ends it; None when the lock is free.
 
     Raises `not_yours` when somebody holds the lock whom we cannot prove to be the one the file
     names (another user, container or namespace), `unsafe_path` or `path_unusable`.
@@ -49,7 +53,7 @@ def find_owner(run: RunPaths) -> Owner | None:
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    identity = _identity(claimed)
+    identity, program = _holder(claimed)
     pidfd = open_pidfd(identity) if identity is not None else None
     if identity is None or pidfd is None:
         raise PraxistError("not_yours", f"{run.owner_lock} is held by a process we cannot see")
@@ -58,7 +62,7 @@ def find_owner(run: RunPaths) -> Owner | None:
         raise PraxistError(
             "not_yours", f"process {identity.pid} is named in {run.owner_lock} but does not hold it"
         )
-    return Owner(identity, pidfd)
+    return Owner(identity, pidfd, is_stop=program == STOP_PROGRAM)
 
 
 def _is_free(descriptor: int) -> bool:
@@ -71,12 +75,13 @@ def _is_free(descriptor: int) -> bool:
     return True
 
 
-def _identity(claimed: bytes) -> ProcessIdentity | None:
+def _holder(claimed: bytes) -> tuple[ProcessIdentity | None, object]:
     try:
         holder = json.loads(claimed)
-        return ProcessIdentity(**{key: holder[key] for key in ProcessIdentity.model_fields})
+        identity = ProcessIdentity(**{key: holder[key] for key in ProcessIdentity.model_fields})
+        return identity, holder.get("program")
     except (ValueError, KeyError, TypeError, ValidationError):
-        return None
+        return None, None
 
 
 def holds_lock(pid: int, path: Path) -> bool:

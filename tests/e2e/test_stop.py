@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.cli import stopping
+from praxist_zmq.cli.settings import Settings
 from praxist_zmq.errors import PraxistError
+from praxist_zmq.service import offline_stop
 from tests.support import oracle
 from tests.support.run import Run, send
 from tests.support.run_fixtures import MakeRun
@@ -152,6 +155,38 @@ def test_a_scheduler_that_hangs_is_ended_with_the_run(run: Run) -> None:
     assert stopped.document["rejected"] == ["j-3"]
     assert not run.experiments()
     assert not set(run.processes()) - {"registry"}
+
+
+@pytest.mark.parametrize("victim", ["launcher", "supervisor"])
+def test_a_scheduler_that_confirms_a_stop_and_hangs_is_ended_with_the_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
+    monkeypatch.setattr(stopping, "AFTER_GRACE_S", 1.0)
+    monkeypatch.setattr(offline_stop, "ORDERLY_S", 1.0)
+    _two_running(run, "ignore-term")
+    wait_until(lambda: run.read_lines("ignoring"), "the handler")
+    send(run.processes()[victim], signal.SIGSTOP)
+    told = stopping.StoppingRun(run.paths, Settings(timeout=1.0), 0.3).run()
+    assert (told.exit_code, told.fenced_by_scheduler, told.remaining) == (0, True, set()), told
+    assert any("does not carry the stop out" in warning for warning in told.warnings)
+    assert not run.experiments()
+    assert not set(run.processes()) - {"registry"}
+
+
+def test_a_stop_or_down_leaves_another_stop_at_its_work(run: Run) -> None:
+    _two_running(run, "ignore-term")
+    wait_until(lambda: run.read_lines("ignoring"), "the handler")
+    run.kill_all()
+    first = run.start("stop", "--yes", "--grace", "3s")
+    wait_until(lambda: b'"stop"' in run.paths.owner_lock.read_bytes(), "the first to be at it")
+    second = run.start("stop", "--yes", "--grace", "1s")
+    down = run.cli("down")
+    assert (down.status, "is a `stop`" in down.err) == (69, True), down
+    for process in (first, second):
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 0, (out, err)
+        assert "nothing of this run is left" in out
+    assert not run.experiments()
 
 
 def test_a_sentinel_that_cannot_be_written_needs_the_scheduler_s_word(run: Run) -> None:

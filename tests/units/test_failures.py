@@ -83,9 +83,12 @@ def test_nothing_else_stops_the_rest(text: str, monkeypatch: pytest.MonkeyPatch)
         'cd "$(dirname "$2")" && rm 0000.1.log && mkfifo 0000.1.log; exit 1',
     ],
 )
-def test_what_a_unit_does_to_its_files_is_its_own_failure(text: str) -> None:
+def test_what_a_unit_does_to_its_files_is_its_own_failure(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRAXIST_ASSIGNED_GPU_UUIDS", "GPU-a")
     only = f'if [ "$1" = fold0 ]; then {text}; else echo 1 > "$2"; fi'
-    found = run(KEYS[:3], shell(only), cpu_slots=1)
+    found = run(KEYS[:3], shell(only))
     assert statuses(found) == ["error", "succeeded", "succeeded"]
     (failure,) = summary(found)["failures"]
     assert failure["unit"] == "fold0"

@@ -192,7 +192,8 @@ def fake_owner(monkeypatch: pytest.MonkeyPatch, *, ends: bool) -> None:
 
     def found(run: object) -> types.SimpleNamespace:
         pidfd = os.open("/dev/null", os.O_RDONLY)
-        return types.SimpleNamespace(identity=types.SimpleNamespace(pid=4711), pidfd=pidfd)
+        identity = types.SimpleNamespace(pid=4711)
+        return types.SimpleNamespace(identity=identity, pidfd=pidfd, is_stop=False)
 
     monkeypatch.setattr("praxist_zmq.cli.stopping.find_owner", found)
     monkeypatch.setattr("praxist_zmq.cli.stopping.wait_ended", lambda pidfd, seconds: ends)
@@ -219,8 +220,8 @@ def test_stop_with_a_survivor_is_one(
     fake_owner(monkeypatch, ends=False)
     scheduler.answers["stop_run"] = _stopping(False)
     scheduler.answers["list_jobs"] = {
-        "kind": "jobs", "jobs": [view(**RUNNING)], "total": 1, "concurrency_limit": 1,
-        "counts": {},
+        "kind": "jobs", "jobs": [view(**RUNNING, note="unkillable: 7; its allocation stays held")],
+        "total": 1, "concurrency_limit": 1, "counts": {},
     }  # fmt: skip
     outcome = call("stop", "--yes", "--grace", "0", "--json")
     assert outcome.exit_code == 1
