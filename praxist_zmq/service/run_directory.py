@@ -7,7 +7,9 @@ can be put in between. Never changes anything that somebody else owns.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import PraxistError
@@ -41,6 +43,26 @@ def prepare(run: RunPaths) -> None:
         _check_writable(top, run)
     finally:
         os.close(top)
+
+
+def missing(run: RunPaths) -> list[Path]:
+    """Which of the directories that `prepare` makes are not there yet, the deepest first."""
+    logs = run.experiment_logs
+    made = (logs, logs.parent, run.protected_pids, run.scheduler, run.run_dir, *run.run_dir.parents)
+    return [path for path in made if not os.path.lexists(path)]
+
+
+def remove_made(run: RunPaths, made: list[Path]) -> None:
+    """Take back what a refused start made, by what `missing` said before it: all of the
+    scheduler's directory, of the others what is empty. The caller holds the owner lock and has no
+    child left. Does nothing where the scheduler's directory was there before."""
+    if run.scheduler not in made:
+        return
+    # What cannot be removed stays, and is as harmless as after any other start that failed.
+    shutil.rmtree(run.scheduler, ignore_errors=True)
+    for path in made:
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _refuse_file(run_dir: Path) -> None:
