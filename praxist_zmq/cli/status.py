@@ -277,9 +277,9 @@ def _waiting(status: Json, queued: Json | None) -> str | None:
     told = "  ".join(f"{number} {safe(word)}" for word, number in found.items())
     if queued is not None:
         heads = [job for job in queued["jobs"] if job["state"] == "queued" and job["blockers"]]
-        told += "".join(
-            f"   {job['job']} {why_short(job['blockers'])}" for job in heads[:HEADS_SHOWN]
-        )
+        named = [f"{job['job']} {why_short(job['blockers'])}" for job in heads[:HEADS_SHOWN]]
+        # Where each is named with its reasons, to count them by the first says it twice.
+        told = "   ".join(named if len(named) == sum(found.values()) else [told, *named])
     if queued is not None and queued["total"] > len(queued["jobs"]):
         told += f"   (of the first {len(queued['jobs'])})"
     return told or None

@@ -153,7 +153,7 @@ def test_an_unknown_generation_ends_with_69(scheduler: FakeScheduler, call: Call
     )
     outcome = call("generation", "show", "9")
     assert outcome.exit_code == 69
-    assert outcome.err.startswith("rejected  this generation was never opened")
+    assert outcome.err.startswith("rejected  generation 9 was never opened")
 
 
 @pytest.mark.parametrize(
