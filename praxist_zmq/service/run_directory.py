@@ -6,6 +6,7 @@ can be put in between. Never changes anything that somebody else owns.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -58,10 +59,16 @@ def remove_made(run: RunPaths, made: list[Path]) -> None:
     child left. Does nothing where the scheduler's directory was there before."""
     if run.scheduler not in made:
         return
-    # What cannot be removed stays, and is as harmless as after any other start that failed.
-    shutil.rmtree(run.scheduler, ignore_errors=True)
+    # In one step: a start beside ours finds all of it or makes its own, never half of ours.
+    aside = run.run_dir / f".refused-{os.getpid()}"
+    try:
+        run.scheduler.rename(aside)
+        shutil.rmtree(aside)
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s stays: %s", error.filename, error.strerror)
+        return
     for path in made:
-        with suppress(OSError):
+        with suppress(OSError):  # somebody has put something there meanwhile: it stays
             path.rmdir()
 
 
