@@ -17,7 +17,17 @@ from .settings import global_options, settings_of
 from .verdict import blocker_text, ending_told, is_terminal_state, state_word
 from .waiting import now_s
 from .waiting_page import device_lines, facts_line, gate_lines, option_lines, start_lines
-from .words import age, between, count, named_devices, parse_stamp, safe, span
+from .words import (
+    age,
+    between,
+    count,
+    devices,
+    named_devices,
+    parse_stamp,
+    progress_text,
+    safe,
+    span,
+)
 
 LOG_LINES = 20
 
@@ -79,9 +89,13 @@ def page(reply: Json, subject: str) -> list[str]:
     job = reply["job"]
     ended = job is not None and is_terminal_state(job)
     waits = bool(reply["blockers"])
-    lines = [*_head(job, subject), _verdict(reply)]
+    lines = _head(job, subject)
+    if not (job is not None and _told_by_facts(job, reply["verdict"])):
+        lines.append(_verdict(reply))
     if ended:
         lines += _ended(job)
+    elif job is not None and job["state"] == "running":
+        lines += _running(job)
     lines += gate_lines(reply["gates"])
     lines += device_lines(reply.get("devices") or [])
     told = {gate["detail"] for gate in reply["gates"]}
@@ -100,7 +114,7 @@ def _verdict(reply: Json) -> str:
     if not reply["blockers"]:
         return line
     told = count(len(reply["blockers"]), "blocker")
-    place = f"place {reply['position']} in the queue, " if reply["position"] else ""
+    place = f"place {reply['position']} by class and age, " if reply["position"] else ""
     return f"{line}   ({place}{told})"
 
 
@@ -117,6 +131,30 @@ def _ended(job: Json) -> list[str]:
     )
     lines = ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
     return lines + _last_lines(job.get("log_path"))
+
+
+def _told_by_facts(job: Json, verdict: str) -> bool:
+    """Whether the head and the facts under it say all of the verdict."""
+    return job["state"] in ("completed", "failed") or verdict == job["state"] == "running"
+
+
+def _running(job: Json) -> list[str]:
+    """Where it runs, since when and for how long still."""
+    left = job.get("left_s")
+    facts = (
+        ("where", devices(job["gpu_uuids"]) if job.get("attempt") else None),
+        ("started", _after(job.get("started_at"), "waited", job["submitted_at"])),
+        (
+            "left",
+            f"~{span(left)}"
+            if left is not None
+            else "not known: no run time was declared or learnt",
+        ),
+        ("progress", progress_text(job["progress"]) if job.get("progress") else None),
+        ("attempt", job.get("attempt")),
+        ("log", job.get("log_path")),
+    )
+    return ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
 
 
 def _last_lines(path: str | None) -> list[str]:

@@ -88,6 +88,7 @@ def _sentence(error: PraxistError) -> str:
     says_it = error.code == "usage" or (
         error.code in ("unknown_job", "no_run") and error.detail.startswith("no ")
     )
+    says_it |= error.code == "generation_unknown" and error.detail.endswith("was never opened")
     return error.detail if says_it else f"{error.row.title}: {error.detail}"
 
 

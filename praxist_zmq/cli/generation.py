@@ -97,7 +97,8 @@ def assess(ctx: click.Context, number: int, reason: str) -> int:
     """Take only mature work that can still end in time; reject the rest of the queue.
 
     It is no close: what runs goes on, and mature work may still start. When the mature quorum is
-    met, or at the deadline, the generation is closed.
+    met, where none is set when no debt is left, or at the deadline, the generation is closed; that
+    may be at once.
 
     \b
     praxist-zmq generation assess 3
@@ -181,6 +182,8 @@ def _done_lines(verb: str, reply: Json) -> list[str]:
         return lines + [f"{'takes':<8} {text}" for text in _terms(generation)]
     if verb == "assess" and generation["state"] == "assessment":
         lines.append(f"{'takes':<8} mature work that can end in time, nothing else")
+    elif verb == "assess":
+        lines.append(f"{'takes':<8} nothing more: there is nothing left to assess")
     lines += fenced_lines(reply)
     if verb == "close":
         lines.append(f"{'signal':<8} gen_{generation['generation']}/CLOSING_SIGNAL says so")

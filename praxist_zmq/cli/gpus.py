@@ -18,7 +18,7 @@ from .words import device_name, is_simulated, run_words, safe
 HELD = "held"
 _EXTERNAL = re.compile(r"pid (?P<pid>\d+)(?:.*?, user (?P<user>[^,]+))?")
 _LEGEND = (
-    "free = 100 - external - the larger of declared and own observed; "
+    "NOW to FREE in % of compute; free = 100 - external - the larger of declared and own observed; "
     "memory against 95 % of the device",
     "held: one job has the device alone, whatever it uses",
 )
@@ -48,6 +48,8 @@ def command(ctx: click.Context, fields: tuple[str, ...] | None) -> int:
     \b
     praxist-zmq gpus
     praxist-zmq gpus --fields index,free_memory_mib,jobs --json
+
+    NOW, DECLARED, EXTERNAL and FREE are percent of the compute of a device.
     """
     settings = settings_of(ctx)
     with connect(settings) as client:

@@ -207,6 +207,7 @@ def _print(settings: Settings, view: Json, content: Json) -> None:
         [*row, _waits_for(run) or "-", held[key]]
         for row, run, key in zip(rows, content["runs"], keys, strict=True)
     ]
+    told += [[*_down_cells(run), "-", 0] for run in content["down_runs"]]
     print_table(settings, (*_COLUMNS, _WAITS_FOR, _LEASES), told)
 
 
@@ -262,6 +263,13 @@ def _cells(run: Json) -> list[Any]:
         "  ".join(_share(entry) for entry in run["devices"]) or "-",
         run["run_dir"] or "-",
     ]
+
+
+def _down_cells(run: Json) -> list[Any]:
+    """A run that no scheduler serves, as a row: nobody knows what it runs and what waits."""
+    share = "  ".join(_share(entry) for entry in run["devices"]) or "-"
+    where = run["run_dir"] or "-"
+    return [run["run_id"], run["user"], "down", "-", "-", "-", run["claims"], share, where]
 
 
 def _share(entry: Json) -> str:

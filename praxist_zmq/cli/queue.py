@@ -117,6 +117,10 @@ def command(
     praxist-zmq queue -w
     praxist-zmq queue --state failed,drained_unknown --json
     praxist-zmq queue -a --since 1h --fields job,tag,state,exit_code
+
+    Queue order is by class (mature, ordinary, scout), then by age. It is not always the order of
+    the starts: who has room starts before who has none, and of those that wait only for devices
+    the oldest has room kept for it, whatever its class. `explain JOB` tells what would start it.
     """
     settings = settings_of(ctx)
     request = {

@@ -19,6 +19,7 @@ from . import output
 from .blocked import why_short
 from .connect import Caller, ask, connect
 from .documents import STATUS_KEYS, status_document
+from .ended_run import ended_by_stop, how_it_ended
 from .generation import deadline_words, mature_words
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
@@ -113,12 +114,14 @@ def _last_known(run: RunPaths, error: PraxistError) -> Json:
     try:
         content = json.loads(read_small(run.status, STATUS_BYTES_MAX))
         if isinstance(content, dict):
+            warnings += filter(None, (ended_by_stop(content),))
             status.update({key: content[key] for key in STATUS_KEYS if key in content})
     except FileNotFoundError:
         warnings.append("this run never had a scheduler")
     except (OSError, ValueError, RecursionError, PraxistError) as fault:
         warnings.append(f"status.json is unreadable: {fault}")
     warnings += _why_away(run)
+    warnings += filter(None, (how_it_ended(run),))
     status.update(health="down", warnings=warnings, processes=[])
     return status
 
@@ -149,7 +152,9 @@ def page(status: Json, more: More, settings: Settings) -> list[str]:
     mark = "   SIMULATED devices" if status.get("simulated") else ""
     alarms = [] if health == "down" else [safe(alarm) for alarm in status.get("alarms") or []]
     lines = [output.bold(alarm, settings, ALARM_STYLE) for alarm in alarms]
-    lines.append(f"* {safe(status['run_id'])}  central scheduler   {head}{mark}")
+    never = health == "down" and status.get("epoch") is None
+    kind = "no central scheduler" if never else f"central scheduler   {head}{mark}"
+    lines.append(f"* {safe(status['run_id'])}  {kind}")
     facts = {
         "Run": _run(status),
         "Service": _service(status),
@@ -272,9 +277,9 @@ def _waiting(status: Json, queued: Json | None) -> str | None:
     told = "  ".join(f"{number} {safe(word)}" for word, number in found.items())
     if queued is not None:
         heads = [job for job in queued["jobs"] if job["state"] == "queued" and job["blockers"]]
-        told += "".join(
-            f"   {job['job']} {why_short(job['blockers'])}" for job in heads[:HEADS_SHOWN]
-        )
+        named = [f"{job['job']} {why_short(job['blockers'])}" for job in heads[:HEADS_SHOWN]]
+        # Where each is named with its reasons, to count them by the first says it twice.
+        told = "   ".join(named if len(named) == sum(found.values()) else [told, *named])
     if queued is not None and queued["total"] > len(queued["jobs"]):
         told += f"   (of the first {len(queued['jobs'])})"
     return told or None

@@ -100,15 +100,23 @@ def _tell_fence(told: RunStop) -> None:
     ]
     output.answer(f"fence    set: nothing new is accepted or started ({', '.join(by)})")
     output.answer(f"queue    {count(len(rejected), 'job')} rejected  {_names(rejected)}".rstrip())
-    if ending:
+    if ending and _had_ended(told):
+        output.answer(f"running  nothing left to end; ended before  {_names(ending)}")
+    elif ending:
         output.answer(f"running  {count(len(ending), 'job')} told to end  {_names(ending)}")
+
+
+def _had_ended(told: RunStop) -> bool:
+    """Whether the jobs of the ledger had no process any more when we came."""
+    met = told.matched | told.descendants | told.terminated | told.killed | told.remaining
+    return not (told.fenced_by_scheduler or told.failure or told.left or met)
 
 
 def _tell_processes(told: RunStop) -> None:
     if told.dry_run:
         return
     gone = len(set(told.ending) - set(told.left))
-    if told.ending or told.terminated:
+    if (told.ending and not _had_ended(told)) or told.terminated:
         killed = f", {count(len(told.killed), 'process', 'processes')} killed"
         output.answer(f"running  {gone} of {len(told.ending)} gone{killed if told.killed else ''}")
     if told.left:

@@ -321,7 +321,8 @@ def final_lines(job: Json) -> list[str]:
 def over_line(job: Json) -> str:
     """The last line of a launch whose own waiting time is over: its job's state, first."""
     word = "started" if job["state"] == "running" else "queued"
-    return f"{word} {job['job']}  still {_state(job)}; the waiting time is over, the job goes on"
+    where = "not started yet" if job["state"] == "queued" else f"still {_state(job)}"
+    return f"{word} {job['job']}  {where}; the waiting time is over, the job goes on"
 
 
 def withdrawn_line(job: Json) -> str:

@@ -52,11 +52,11 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
             job=job.job, outcome="cancelled", code=None, detail=reason, frees_tag=never_ran
         )
     if job.state != "running":
-        return refused("not_cancellable", f"{job.job} already ended as {job.state}")
+        return refused("not_cancellable", f"it already ended as {job.state}")
     if request.admission_timeout:
-        return refused("not_cancellable", f"{job.job} already started")
+        return refused("not_cancellable", "it already started")
     if not request.running:
-        return refused("not_cancellable", f"{job.job} is running; ending it needs --yes")
+        return refused("not_cancellable", "it is running; ending it needs --yes")
     _end_running(turn, job, reason, CANCEL_GRACE_MS)
     return CancelResult(job=job.job, outcome="ending", code=None, detail=reason)
 

@@ -151,6 +151,8 @@ def _generation(turn: Turn, generation: int) -> str:
     if left_ms is None:
         return f"{words}, no deadline"
     left_s = max(0, round(left_ms)) // 1000
+    if left_s < 600:
+        return f"{words}, deadline in {left_s // 60}m{left_s % 60:02d}s"
     return f"{words}, deadline in {left_s // 3600}h{left_s % 3600 // 60:02d}m"
 
 

@@ -32,6 +32,7 @@ from .withdraw import reject
 
 STORE = "results command"
 QUORUM_MET = "the mature quorum is met"
+NO_DEBT = "no debt of mature evidence is left"
 DEADLINE = "the generation has reached its deadline"
 ALL_FROZEN = "every generation was frozen"
 
@@ -151,7 +152,8 @@ def _of_boot(turn: Turn, found: Generation) -> bool:
 
 
 def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
-    """Take only mature work. Of a frozen generation it changes nothing."""
+    """Take only mature work; where the evidence is there already, freeze at once. Of a frozen
+    generation it changes nothing."""
     found = named(turn.state, request.generation)
     rejected: list[str] = []
     if found.phase == "open":
@@ -163,7 +165,14 @@ def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
             )
         )
         rejected = _reject_queue(turn, found, "generation_assessment", only_ordinary=True)
+        if quota_met(found, turn.state):
+            rejected += freeze_one(turn, found, _enough(found), signal=True)
     return _reply(turn, found, rejected)
+
+
+def _enough(found: Generation) -> str:
+    """Why an assessment is over: its quorum where it has one, else its debt."""
+    return NO_DEBT if found.mature_quorum is None else QUORUM_MET
 
 
 def freeze(turn: Turn, request: req.FreezeGeneration) -> GenerationReply:
@@ -286,7 +295,7 @@ def advance(turn: Turn) -> None:
         if found.phase in ("open", "assessment") and _past_deadline(turn, found):
             freeze_one(turn, found, DEADLINE, signal=True)
         elif found.phase == "assessment" and quota_met(found, state):
-            freeze_one(turn, found, QUORUM_MET, signal=True)
+            freeze_one(turn, found, _enough(found), signal=True)
         if found.phase == "frozen" and not found.counts["running"] and not found.counts["queued"]:
             turn.record(ev.GenerationClosed(at_ms=turn.stamp.at_ms, generation=found.number))
 

@@ -60,7 +60,7 @@ def _compute(demand: Demand, looks: Sequence[Look]) -> list[Blocker]:
     return [
         Blocker(
             code="gpu_compute_short",
-            detail=f"compute: needs {need:g}, at best {free:g} free on {device_name(best)}",
+            detail=f"compute: needs {need:g} %, at best {free:g} % free on {device_name(best)}",
             need=need,
             free=free,
             limit=UTILIZATION_LIMIT_PCT,

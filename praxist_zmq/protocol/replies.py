@@ -99,7 +99,9 @@ class Explanation(Frozen):
     kind: Literal["explanation"] = "explanation"
     job: JobView | None = Field(description="The job; null for a profile")
     verdict: str = Field(description="One sentence")
-    position: int | None = Field(description="Place in the queue, 1 is next")
+    position: int | None = Field(
+        description="Place by class and age; not always the order of the starts"
+    )
     gates: tuple[Gate, ...] = Field(description="Every gate, passed or not")
     blockers: tuple[Blocker, ...] = Field(description="The gates that are blocked")
     options: tuple[str, ...] = Field(description="What the peer can do")

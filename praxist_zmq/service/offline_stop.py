@@ -25,6 +25,7 @@ from ..ledger.lock import HOLDER_BYTES_MAX
 from . import stop_ledger
 from .owner import STOP_PROGRAM, Owner, holds_lock
 from .patient_lock import acquire_patiently
+from .stop_status import write_view
 from .stop_sweep import StopSweep, Swept
 
 PATIENCE_MS = 3_000
@@ -44,6 +45,12 @@ class OfflineStop:
     warnings: list[str] = field(default_factory=list)
     unproved: list[str] = field(default_factory=list)
     """Attempts whose processes cannot be looked at from here."""
+
+    @property
+    def all_gone(self) -> bool:
+        """Whether no process of the run is left, none in doubt either."""
+        doubtful = any(process.names_attempt for process in self.swept.left)
+        return not (self.swept.remaining or self.unproved or doubtful)
 
 
 def end_scheduler(owner: Owner) -> bool:
@@ -80,7 +87,11 @@ def stop(run: RunPaths, grace_ms: int) -> OfflineStop:
         search = StopSearch(run, ledger.attempts)
         swept = StopSweep(search, SystemClock()).run(grace_ms)
         run.endpoint.unlink(missing_ok=True)  # of a scheduler that was killed
-    return _told(run, ledger, search, swept)
+        told = _told(run, ledger, search, swept)
+        if ledger.view is not None:
+            trouble = write_view(run, ledger.view, gone=told.all_gone)
+            told.warnings += filter(None, (trouble,))
+    return told
 
 
 def _told(

@@ -6,8 +6,11 @@ can be put in between. Never changes anything that somebody else owns.
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import PraxistError
@@ -41,6 +44,32 @@ def prepare(run: RunPaths) -> None:
         _check_writable(top, run)
     finally:
         os.close(top)
+
+
+def missing(run: RunPaths) -> list[Path]:
+    """Which of the directories that `prepare` makes are not there yet, the deepest first."""
+    logs = run.experiment_logs
+    made = (logs, logs.parent, run.protected_pids, run.scheduler, run.run_dir, *run.run_dir.parents)
+    return [path for path in made if not os.path.lexists(path)]
+
+
+def remove_made(run: RunPaths, made: list[Path]) -> None:
+    """Take back what a refused start made, by what `missing` said before it: all of the
+    scheduler's directory, of the others what is empty. The caller holds the owner lock and has no
+    child left. Does nothing where the scheduler's directory was there before."""
+    if run.scheduler not in made:
+        return
+    # In one step: a start beside ours finds all of it or makes its own, never half of ours.
+    aside = run.run_dir / f".refused-{os.getpid()}"
+    try:
+        run.scheduler.rename(aside)
+        shutil.rmtree(aside)
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s stays: %s", error.filename, error.strerror)
+        return
+    for path in made:
+        with suppress(OSError):  # somebody has put something there meanwhile: it stays
+            path.rmdir()
 
 
 def _refuse_file(run_dir: Path) -> None:

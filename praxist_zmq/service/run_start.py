@@ -39,7 +39,7 @@ from .policy_file import read_policy
 from .process_report import ProcessReport
 from .registry_watch import RegistryWatch
 from .results_choice import ReaderRequest, choose_reader, remember_reader
-from .run_directory import prepare
+from .run_directory import missing, prepare, remove_made
 from .service_log import configure_log, open_log
 from .supervisor import RunFiles, Supervisor
 
@@ -184,6 +184,7 @@ def serve_run(
     if identity is None:
         raise PraxistError("start_failed", "/proc does not show this process")
     start = _plan(request, identity)
+    new = missing(run)
     prepare(run)
     lock = _own(run, identity)
     try:
@@ -193,6 +194,11 @@ def serve_run(
         start.reader = choose_reader(run.results_command, request.results)
         with _announced(run, start):
             return _supervise(start, announce, command_of)
+    except PraxistError as error:
+        if error.code == "profile_unsatisfiable":
+            # Nothing was recorded; a scheduler's directory would make the run central for good.
+            remove_made(run, new)
+        raise
     finally:
         lock.release()
 

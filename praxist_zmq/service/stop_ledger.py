@@ -21,10 +21,12 @@ from ..host.paths import RunPaths
 from ..host.stop_search import KnownAttempt
 from ..ledger.log import Ledger
 from ..ledger.reading import LedgerReader
+from ..protocol.envelope import Json
 from ..protocol.replies import Stopping
 from ..protocol.requests import StopRun
 from .broker_store import credentials_key, fold, restore
 from .step import Step
+from .stop_status import view_of
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class LedgerStop:
     rejected: tuple[str, ...] = ()
     ending: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
+    view: Json | None = None
+    """What `status` is to tell of the jobs; None when the stop could not be recorded."""
 
 
 def look(run: RunPaths) -> LedgerStop:
@@ -91,7 +95,7 @@ def _close(run: RunPaths, grace_ms: int) -> LedgerStop:
         step.finish([*begun.events, *decided.events], [])
     finally:
         ledger.close()
-    found = LedgerStop(warnings=list(ledger.notes))
+    found = LedgerStop(warnings=list(ledger.notes), view=view_of(broker, _now()))
     _take(found, broker, decided.outbox)
     return found
 

@@ -6,6 +6,7 @@ And the cap on the running jobs of one peer: it blocks nobody else, and is kept.
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -46,7 +47,9 @@ def _nothing_is_left(run: Run) -> None:
     assert not run.paths.endpoint.exists()
     assert not run.paths.devices.exists()
     assert not RunSockets.of(run.paths).directory.exists()
-    for path in (run.paths.owner_lock, run.paths.ledger_lock):
+    for path in (
+        (run.paths.owner_lock, run.paths.ledger_lock) if run.paths.scheduler.exists() else ()
+    ):
         OwnerLock.acquire(path, {"program": "test"}).release()
 
 
@@ -63,6 +66,7 @@ def test_a_start_is_refused_and_leaves_nothing(gpu_first: Run, sim: str) -> None
     ):
         assert words in refused.err.replace("\n        ", " "), refused
     _nothing_is_left(gpu_first)
+    assert not os.path.lexists(gpu_first.paths.scheduler), "it would be central for good"
     foreground = gpu_first.cli("up", "--config", str(gpu_first.contract), "--sim", sim, "--json")
     assert foreground.status == 65
     assert foreground.document["code"] == "profile_unsatisfiable"
@@ -75,6 +79,7 @@ def test_a_start_is_refused_and_leaves_nothing(gpu_first: Run, sim: str) -> None
     gpu_first.down()
     refused = gpu_first.try_up("--sim", sim, bare=True)
     assert refused.status == 65, "the contract that is kept is looked at too"
+    assert gpu_first.paths.ledger.is_dir(), "a run that had a scheduler keeps its history"
     gpu_first.up()
     gpu_first.down()
 

@@ -299,3 +299,32 @@ def test_a_sentinel_by_hand_keeps_queued_jobs_from_starting(make_run: MakeRun) -
     run.down()
     oracle.check_ended(run)
     assert os.path.isdir(run.dir)
+
+
+def test_status_and_a_second_stop_say_what_the_first_one_ended(run: Run) -> None:
+    with run.client() as client:
+        run.submit(client, "runs", f"wait:{run.gate('never')}")
+        run.submit(client, "also", f"wait:{run.gate('never')}")
+        run.submit(client, "queued", "exit:0")
+    run.until_started("j-1.1", "j-2.1")
+    run.down()
+    assert "ended in order" in run.cli("status").out
+    assert "2 of 2 gone" in run.cli("stop", "--yes", "--grace", "1s").out
+    status = run.cli("status", "--json").document
+    assert (status["jobs"]["running"], status["jobs"]["queued"]) == (0, 0)
+    assert status["jobs"]["rejected"] == 1
+    told = "\n".join(status["warnings"])
+    assert "2 experiments were ended by the stop" in told
+    assert f"stopped at {run.paths.shutdown_fence.read_text().strip()}: " in told
+    again = run.cli("stop", "--yes")
+    assert again.status == 0
+    assert "running  nothing left to end; ended before  j-1 j-2" in again.out
+    assert "told to end" not in again.out
+    run.up()
+    run.down()
+    assert "stopped at" not in run.cli("status").out
+
+
+def test_status_tells_a_kill_from_an_orderly_end(run: Run) -> None:
+    run.kill_all()
+    assert "the scheduler was killed; `praxist-zmq up`" in run.cli("status").out

@@ -157,7 +157,7 @@ def test_what_its_own_limit_ended_is_not_unavailable(call: Call, scheduler: Fake
     scheduler.tell(view())
     over = call("launch", "--max-wait", "0.1", *LAUNCH[1:], "--", "true")
     assert over.err.splitlines()[-2:] == [
-        "queued j-1  still queued; the waiting time is over, the job goes on",
+        "queued j-1  not started yet; the waiting time is over, the job goes on",
         "  help  `praxist-zmq wait j-1` waits on",
     ]
     late = call("launch", "--admission-timeout", "0.1", *LAUNCH[1:], "--", "true")
@@ -264,7 +264,7 @@ def test_a_job_that_somebody_cancelled_says_so_everywhere(
 
 
 def test_cancelling_a_running_job_names_yes(call: Call, scheduler: FakeScheduler) -> None:
-    detail = "j-2 is running; ending it needs --yes"
+    detail = "it is running; ending it needs --yes"
     result = {"job": "j-2", "outcome": "refused", "code": "not_cancellable", "detail": detail}
     scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [result]}
     assert "`praxist-zmq cancel j-2 --yes` ends it" in call("cancel", "j-2").err

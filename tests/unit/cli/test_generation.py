@@ -99,6 +99,18 @@ def test_assess(asked: FakeScheduler, call: Call) -> None:
     ]
 
 
+def test_assess_says_that_nothing_is_left_to_assess(asked: FakeScheduler, call: Call) -> None:
+    asked.answers["assess_generation"] = generation_reply(
+        ("j-2", "j-3"), state="frozen", reason="no debt of mature evidence is left"
+    )
+    assert call("generation", "assess", "3").out.splitlines() == [
+        "assess   generation 3 is frozen: no debt of mature evidence is left",
+        "takes    nothing more: there is nothing left to assess",
+        "queue    2 jobs rejected  j-2 j-3",
+        "running  nothing",
+    ]
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "told"),
     [
@@ -141,7 +153,7 @@ def test_an_unknown_generation_ends_with_69(scheduler: FakeScheduler, call: Call
     )
     outcome = call("generation", "show", "9")
     assert outcome.exit_code == 69
-    assert outcome.err.startswith("rejected  this generation was never opened")
+    assert outcome.err.startswith("rejected  generation 9 was never opened")
 
 
 @pytest.mark.parametrize(

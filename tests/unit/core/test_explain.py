@@ -5,7 +5,14 @@ from __future__ import annotations
 from praxist_zmq.core.explain import ORDER
 from praxist_zmq.core.forecast import ENTRIES_MAX
 from praxist_zmq.protocol.replies import Explanation, Submitted
-from praxist_zmq.protocol.requests import CancelJobs, ExplainJob, ListJobs, ShowJob, SubmitJob
+from praxist_zmq.protocol.requests import (
+    CancelJobs,
+    ExplainJob,
+    ListJobs,
+    OpenGeneration,
+    ShowJob,
+    SubmitJob,
+)
 from tests.support.explained import LoadedWorld, Wish
 
 
@@ -150,7 +157,7 @@ def test_a_profile_is_explained_on_an_empty_host_and_now() -> None:
     answer = explained(world, "profile:small")
     assert answer.gates[0].name == "empty host"
     assert answer.gates[0].detail == "1 of 1 devices would fit, needs 1"
-    assert answer.verdict.startswith("a job of it would wait: compute: needs 45")
+    assert answer.verdict.startswith("a job of it would wait: compute: needs 45 %")
     assert len(answer.devices) == 1
     assert explained(world, "profile:pair").verdict.startswith("can never run here: needs 2 GPUs")
     assert explained(world, "profile:cpu").verdict == "a job of it would start now"
@@ -229,3 +236,15 @@ def test_the_job_for_which_devices_are_kept_is_first_whatever_its_class() -> Non
     for holder in holders:
         world.finish(holder)
     assert world.broker.state.jobs[scout].state == "running"
+
+
+def test_figures_have_units_and_a_near_deadline_its_seconds() -> None:
+    world = LoadedWorld([(0, 60.0)])
+    waiting = world.submit(Wish("p1", "small"))
+    world.look()
+    assert explained(world, waiting).verdict == (
+        "waits: compute: needs 45 %, at best 40 % free on GPU 0"
+    )
+    world.ask(OpenGeneration(generation=0, deadline_seconds=12))
+    gates = {gate.name: gate.detail for gate in explained(world, waiting).gates}
+    assert "deadline in 0m1" in gates["admission"]

@@ -550,3 +550,18 @@ def test_no_word_of_a_client_brings_a_credential_to_the_disk_or_a_view() -> None
     written = b"".join(world.disk) + repr((world.replies, world.broker.soft.warnings)).encode()
     for value in (secret, told):
         assert value.encode() not in written
+
+
+def test_an_assessment_that_has_its_evidence_freezes_at_once_and_names_all_it_rejects() -> None:
+    world = World(limit=1)
+    world.ask(OpenGeneration(generation=0, cohort_size=4, deadline_seconds=600))
+    submit(world, "runs")
+    world.settle()
+    for tag, work_class in (("o", "ordinary"), ("s", "scout"), ("m", "mature")):
+        submit(world, tag, work_class, eta_seconds=5)
+    world.ask(PublishResult(tag="a", peer="p1", mature=True))
+    reply = world.ask(AssessGeneration(generation=0))
+    assert (reply.generation.state, reply.rejected) == ("frozen", ("j-2", "j-3", "j-4"))
+    assert reply.draining == ("j-1",)
+    assert reply.generation.reason == "no debt of mature evidence is left", "no quorum is set"
+    assert world.closing == {0}
