@@ -24,8 +24,8 @@ from .settings import Settings, settings_of
 from .submission import (
     SubmissionOptions,
     folded,
+    submission_answer,
     submission_request,
-    submit,
     words_after_dashes,
 )
 from .verdict import dry_run_lines, exit_of, refused_lines, submitted_lines
@@ -88,7 +88,7 @@ class Submitting:
             output.talk(f"note  the environment names {attempt}, this is not part of it: {reason}")
 
     def _with(self, client: Caller, request: Json) -> int:
-        self.answer = submit(client, request, self.settings.timeout_s)
+        self.answer = submission_answer(client, request, self.settings.timeout_s, self.options)
         job: Json = self.answer["job"]
         self.job = job
         if self.options.dry_run:

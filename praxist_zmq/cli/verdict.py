@@ -234,7 +234,9 @@ def refused_lines(
         lines += wrapped("last", cut(safe(job["failure_signature"]), 200))
     if tries:
         lines.append(f"  help  read it:          {PROGRAM} logs {job['job']} -n 40")
-    lines.append("  help  after a repair:   add --retry-terminal, keep this tag")
+    ended = state_word(job) in ("cancelled", "rejected")
+    when = "to run it after all:" if ended else "after a repair:  "
+    lines.append(f"  help  {when} add --retry-terminal, keep this tag")
     return lines
 
 

@@ -192,15 +192,16 @@ def result(**changes: Any) -> dict[str, Any]:
 
 def test_publish(scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler.answers["publish_result"] = {
-        "kind": "result_noted", "new": True, "result": result(),
+        "kind": "result_noted", "new": True, "result": result(), "notes": ["look"],
     }  # fmt: skip
     monkeypatch.setenv("PRAXIST_PEER_ID", "p7")
     outcome = call("results", "publish", "--tag", "mixup/seed0", "--mature")
     assert outcome.out == "published  mixup/seed0  mature, of p1, in generation 3\n"
+    assert outcome.err == "  note  look\n"
     assert scheduler.requests[-1]["peer"] == "p7"
     document = call("results", "publish", "--tag", "t", "--peer", "p1", "--json").document
     assert scheduler.requests[-1]["peer"] == "p1"
-    assert set(document) == {"format_version", "kind", "new", *RESULT_KEYS}
+    assert set(document) == {"format_version", "kind", "new", "notes", *RESULT_KEYS}
     assert document["kind"] == "result"
 
 

@@ -29,7 +29,7 @@ SUBMIT = ("submit", "--peer", "p1", "--tag", "t", "--", "python", "x.py")
 DOCUMENT_KEYS = {
     "format_version", "kind", "verdict", "job", "job_id", "tag", "state", "new", "profile",
     "profile_source", "work_class", "blockers", "start_estimate", "retryable", "exit_code",
-    "exit_source", "error", "inside_attempt",
+    "exit_source", "error", "inside_attempt", "notes",
 }  # fmt: skip
 BLOCKER = BLOCKERS[0]
 
@@ -353,7 +353,8 @@ def test_a_long_wait_gives_signs_of_life(
         (("--tag", ""), "control character"),
         (("--tag", "x" * 513), "512"),
         (("--peer", "p 1"), "letters, digits"),
-        (("--cwd", "/nonexistent"), "not a directory"),
+        (("--cwd", "/nonexistent"), "does not exist"),
+        (("--cwd", __file__), "give a directory with --cwd"),
     ],
 )
 def test_what_is_wrong_as_sent_is_said_in_words(

@@ -435,6 +435,9 @@ def test_events_page_and_filter(scheduler: FakeScheduler, call: Call) -> None:
     assert len(call("events", "--type", "job_*").out.splitlines()) == 2
     assert len(call("events", "-n", "1", "--type", "job_queued").out.splitlines()) == 1
     assert call("events", "--type", "lease_*").out == ""
+    slip = call("events", "--type", "job_finishd")
+    assert slip.exit_code == 2
+    assert "'job_finishd' is no type; did you mean `job_finished`?" in slip.err
     first, *rest = [json.loads(line) for line in call("events", "-o", "jsonl").out.splitlines()]
     assert first["type"] == "version"
     assert [event["sequence"] for event in rest] == [1, 4]

@@ -87,6 +87,7 @@ def test_a_sentinel_of_another_tool_starts_nothing_and_takes_nothing_while_it_is
     world.turn(FenceSeen(present=True))
     late = world.ask(SubmitJob(peer="p", tag="late", command=("true",), cwd="/", environment={}))
     assert late.code == "admission_closed"
+    assert "removes that file" in late.help[0]
     world.finish_one(0)
     world.settle()
     jobs = world.broker.state.jobs

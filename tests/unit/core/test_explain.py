@@ -163,6 +163,7 @@ def test_an_ended_job_says_whether_a_retry_would_be_taken() -> None:
     world.ask(CancelJobs(jobs=(waiting,), reason="superseded"))
     answer = explained(world, waiting)
     assert any("--retry-terminal would be accepted" in option for option in answer.options)
+    assert f"if it should run after all: praxist-zmq retry {waiting} [-- CMD...]" in answer.options
     world.broker.soft.low_space = True
     refused = explained(world, waiting)
     assert any(option.startswith("a retry would be refused now") for option in refused.options)
