@@ -16,7 +16,7 @@ from . import output
 from .advice import helps
 from .connect import Caller, ask, connect, job_of_error
 from .documents import submission_document
-from .failure import error_document, verdict_word
+from .failure import code_lines, error_document, verdict_word
 from .nested import enclosing_attempt
 from .result_file import check_result_file, write_result
 from .run_selection import check_boundary
@@ -133,7 +133,8 @@ class Submitting:
         if self.settings.is_json:
             error.help = helps(error, self.settings)
         else:
-            output.talk(*self._refused_lines(error, job))
+            more = code_lines(error.code, error.exit_code, self.settings)
+            output.talk(*self._refused_lines(error, job), *more)
         self.job = self.job or job
         return self.end(error.exit_code, "scheduler", error)
 

@@ -280,7 +280,8 @@ def change_line(before: Json | None, job: Json) -> str | None:
         again = f", attempt {job['attempts']}" if int(job.get("attempts") or 0) > 1 else ""
         return f"started {name} on {devices(job['gpu_uuids'])}{again} (waited {waited})"
     if before is not None and before["state"] == "running":
-        return f"queued {name} again after attempt {before.get('attempts')}"
+        why = f": {safe(job['note'])}" if job.get("note") else ""
+        return f"queued {name} again after attempt {before.get('attempts')}{why}"
     if state == "waiting_for_credentials":
         return f"queued {name}: waits for credentials; send the same command again"
     return None

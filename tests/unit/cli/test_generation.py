@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from praxist_zmq.cli.documents import GENERATION_KEYS, RESULT_KEYS
+from praxist_zmq.cli.generation import freeze_question
 from praxist_zmq.protocol.replies import GenerationReply, ResultsReply
 from praxist_zmq.protocol.views import GenerationView, MaturityView, ResultView
 
@@ -180,6 +181,14 @@ def test_freeze(
 
 def test_freeze_of_one_and_all_is_wrong_usage(asked: FakeScheduler, call: Call) -> None:
     assert call("freeze", "--all", "--generation", "1").exit_code == 2
+
+
+def test_a_person_is_asked_about_what_happens() -> None:
+    assert freeze_question(3) == (
+        "freeze generation 3 and reject all that waits in it "
+        "(`generation open 3 --rerun` would free its tags)?"
+    )
+    assert freeze_question(None).startswith("freeze all generations and the run's admission")
 
 
 def result(**changes: Any) -> dict[str, Any]:

@@ -501,6 +501,10 @@ def test_what_somebody_ended_is_called_cancelled(
     assert (cells[1], cells[-1]) == (state, where)
     (told,) = call("queue", "-a", "--json").document["jobs"]
     assert told["state"] == fields["state"], "the document's states are fixed"
+    chosen = call("queue", "--state", "cancelled", "-o", "name").out.splitlines()
+    assert chosen == (["j-1"] if state == "cancelled" else [])
+    request = scheduler.requests[-1]
+    assert (request["states"], request["include_terminal"]) == (["failed", "rejected"], True)
 
 
 def test_nothing_is_known_to_be_free_on_a_lost_device(scheduler: FakeScheduler, call: Call) -> None:

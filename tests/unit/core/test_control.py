@@ -181,3 +181,19 @@ def test_a_freeze_of_all_that_a_crash_cut_in_two_is_gone_through_with() -> None:
     world.finish("j-1.1")
     world.settle()
     assert world.phase(0) == "closed"
+
+
+def test_a_job_that_waits_again_tells_why() -> None:
+    world = World(limit=1)
+    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    world.settle()
+    assert world.ask(ShowJob(job="j-1")).job.note is None
+    world.turn(FenceSeen(present=True))
+    world.finish_one(75)
+    world.settle()
+    told = world.ask(ShowJob(job="j-1")).job
+    assert (told.state, told.note) == ("queued", "it ended with exit 75, which asks for another")
+    world.turn(FenceSeen(present=False))
+    world.settle()
+    told = world.ask(ShowJob(job="j-1")).job
+    assert (told.state, told.note) == ("running", None)

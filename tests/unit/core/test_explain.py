@@ -89,6 +89,9 @@ def test_the_end_of_a_pressure_is_told() -> None:
     assert [blocker.code for blocker in answer.blockers] == ["pressure_cpu"]
     (entry,) = answer.would_start
     assert entry.event == "cpu pressure falls below 92 (now 97)"
+    (option,) = [option for option in answer.options if "pressure_domains" in option]
+    assert "waits for cpu because its pressure_domains name it" in option
+    assert "the mark cpu_high_pct" in option
     world.cpu_pct = 50.0
     world.look()
     assert world.queued() == []
