@@ -47,7 +47,7 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "the detail names the variable and the mend; see docs/binding.md"),
     # -- 65: the request is wrong as sent
     ErrorCode("malformed_request", 65, False, "the request is malformed",
-              "the detail names the field; a client of this version never sends this"),
+              "the detail names what is wrong; mend that and send it again"),
     ErrorCode("unknown_request", 65, False, "this scheduler does not know that request",
               "compare `praxist-zmq version` on both sides"),
     ErrorCode("too_large", 65, False, "the request is over a limit",
@@ -61,8 +61,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "tell the task's author; do not send it again"),
     ErrorCode("bad_command", 65, False, "the command cannot be executed as sent",
               "the detail names the argument or variable"),
-    ErrorCode("bad_directory", 65, False, "the working directory is missing",
-              "create it, or give another with --cwd"),
+    ErrorCode("bad_directory", 65, False, "the working directory cannot be used",
+              "give one that is there with --cwd"),
     ErrorCode("literal_secret", 65, False, "the command holds a literal secret",
               "put the secret in an environment variable and refer to that"),
     ErrorCode("terminal_duplicate", 65, False, "this tag already ended badly",
@@ -120,7 +120,7 @@ ERRORS: dict[str, ErrorCode] = _rows(
     ErrorCode("unsafe_path", 73, False, "a path is not safe to use",
               "the detail names the path and what is wrong with it"),
     ErrorCode("path_unusable", 73, False, "a path cannot be used",
-              "the detail names the path and the reason"),
+              "mend what the detail names, or name another path"),
     # -- 75: temporary; send the same command again
     ErrorCode("no_space", 75, True, "the disk that holds the ledger is full",
               "free some space and send the same command again; nothing was lost"),

@@ -20,7 +20,7 @@ JOB_KEYS = (
 SUBMISSION_KEYS = (
     "verdict", "job", "job_id", "tag", "state", "new", "profile", "profile_source", "work_class",
     "blockers", "start_estimate", "retryable", "exit_code", "exit_source", "error",
-    "inside_attempt",
+    "inside_attempt", "notes",
 )  # fmt: skip
 STATUS_KEYS = (
     "run_id", "run_dir", "health", "warnings", "processes", "jobs", "jobs_total",
@@ -110,6 +110,7 @@ def submission_document(
         "exit_source": exit_source,
         "error": error,
         "inside_attempt": answer.get("inside_attempt"),
+        "notes": list(answer.get("notes") or []),
     }
     return {**head(kind), **pick(SUBMISSION_KEYS, facts)}
 

@@ -9,6 +9,7 @@ import click
 
 from ..protocol.envelope import Json
 from . import output
+from .advice import nearest
 from .connect import Caller, ask, ask_job, connect
 from .documents import EVENT_KEYS, pick
 from .duration import DURATION
@@ -20,6 +21,19 @@ from .words import clock_time, named_devices, parse_stamp, safe
 PAGE = 1000
 
 
+def _types(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Each must be like one type of event at least. Else a usage error with the nearest."""
+    if values:
+        from ..protocol.events import KINDS
+
+        for value in values:
+            if not any(fnmatchcase(kind, value) for kind in KINDS):
+                close = nearest(value, list(KINDS))
+                hint = f"; did you mean `{close}`?" if close else "; types: docs/events.md"
+                raise click.BadParameter(f"{safe(value)[:40]!r} is no type{hint}", ctx, param)
+    return values
+
+
 @click.command("events")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new ones.")
 @click.option("--since", type=DURATION, metavar="DUR", help="Only the last DUR.")
@@ -28,6 +42,7 @@ PAGE = 1000
     "--type",
     "types",
     multiple=True,
+    callback=_types,
     metavar="T",
     help="Only this type, or those like it: job_finished, 'lease_*'.",
 )

@@ -104,10 +104,16 @@ def report_error(error: PraxistError, settings: Settings) -> int:
         document(error.document())
     else:
         talk(*error_lines(error, settings))
-        if settings.verbose:
-            again = "may be sent again" if error.row.retryable else "not worth sending again"
-            talk(f"  code  {error.code}, exit {error.exit_code}, {again}")
+        talk(*code_lines(error.code, error.exit_code, settings))
     return error.exit_code
+
+
+def code_lines(code: str, exit_code: int, settings: Settings) -> list[str]:
+    """What `-v` adds to an error; nothing without it."""
+    if not settings.verbose:
+        return []
+    again = "may be sent again" if ERRORS[code].retryable else "not worth sending again"
+    return [f"  code  {code}, exit {exit_code}, {again}"]
 
 
 def report_usage(error: click.ClickException, settings: Settings) -> int:
@@ -138,7 +144,7 @@ def report_usage(error: click.ClickException, settings: Settings) -> int:
         if example is not None:
             lines.append(f"  try   {safe(example)}")
         lines.append(f"  help  {safe(ctx.command_path)} --help")
-    talk(*lines)
+    talk(*lines, *code_lines(row.code, row.exit_code, settings))
     return row.exit_code
 
 

@@ -8,7 +8,7 @@ from ..protocol.envelope import Json
 from . import output
 from .connect import ask, connect
 from .documents import GENERATION_KEYS, head, pick
-from .generation import NUMBER, REASON_HELP, confirm, fenced_lines
+from .generation import NUMBER, REASON_HELP, YES_HELP, confirm, fenced_lines, freeze_question
 from .settings import global_options, settings_of
 
 
@@ -16,7 +16,7 @@ from .settings import global_options, settings_of
 @click.option("--generation", type=NUMBER, metavar="N", help="This one [the current one].")
 @click.option("--all", "everything", is_flag=True, help="All, and the run's admission with them.")
 @click.option("--reason", default="it was frozen", metavar="TEXT", help=REASON_HELP)
-@click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
+@click.option("--yes", is_flag=True, help=YES_HELP)
 @global_options()
 @click.pass_context
 def command(
@@ -39,7 +39,7 @@ def command(
             request: Json = {"kind": "show_generation"}
             number = ask(client, request, settings.timeout_s)["generation"]["generation"]
         what = "all generations" if number is None else f"generation {number}"
-        confirm(ctx, yes, f"reject all that waits in {what}, for good?")
+        confirm(ctx, yes, freeze_question(number))
         request = {"kind": "freeze_generation", "generation": number, "reason": reason}
         reply = ask(client, request, settings.timeout_s)
     if settings.is_json:

@@ -27,6 +27,7 @@ SAYS_NO_MORE = {
     "closed": ("it was closed", "closed"),
 }
 """Reasons that only tell the state again."""
+YES_HELP = "Do not ask. Only on a terminal is anything asked."
 REASON_HELP = "Kept, and told to those whose work is refused."
 
 
@@ -110,7 +111,7 @@ def assess(ctx: click.Context, number: int, reason: str) -> int:
 @command.command("close")
 @click.argument("number", metavar="N", type=NUMBER)
 @click.option("--reason", default="it was closed", metavar="TEXT", help=REASON_HELP)
-@click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
+@click.option("--yes", is_flag=True, help=YES_HELP)
 @global_options()
 @click.pass_context
 def close(ctx: click.Context, number: int, reason: str, yes: bool) -> int:
@@ -119,7 +120,7 @@ def close(ctx: click.Context, number: int, reason: str, yes: bool) -> int:
     \b
     praxist-zmq generation close 3 --yes
     """
-    confirm(ctx, yes, f"reject all that waits in generation {number}, for good?")
+    confirm(ctx, yes, freeze_question(number))
     request = {
         "kind": "freeze_generation", "generation": number, "reason": reason, "signal": True,
     }  # fmt: skip
@@ -138,6 +139,14 @@ def show(ctx: click.Context, number: int | None) -> int:
     praxist-zmq generation show 3 --json
     """
     return _carry_out(ctx, "show", {"kind": "show_generation", "generation": number})
+
+
+def freeze_question(number: int | None) -> str:
+    """What a person is asked before a freeze; None is all generations."""
+    if number is None:
+        return "freeze all generations and the run's admission, and reject all that waits?"
+    freed = f"`generation open {number} --rerun` would free its tags"
+    return f"freeze generation {number} and reject all that waits in it ({freed})?"
 
 
 def confirm(ctx: click.Context, yes: bool, question: str) -> None:

@@ -23,7 +23,7 @@ from .legacy_options import LegacyOptions
 from .log_tail import LogFollower
 from .route import route
 from .run_selection import check_boundary, find_run
-from .submission import STARTS_AT_ONCE_S, SubmissionOptions, submit
+from .submission import STARTS_AT_ONCE_S, SubmissionOptions, submission_answer, submit
 from .submitting import Submitting
 from .verdict import (
     alive_line,
@@ -80,7 +80,7 @@ class Launching(Submitting):
 
     def _with(self, client: Caller, request: Json) -> int:
         self.request = request
-        self.answer = submit(client, request, self.settings.timeout_s)
+        self.answer = submission_answer(client, request, self.settings.timeout_s, self.options)
         self.job = self.answer["job"]
         if self.options.dry_run:
             return self._dry_run()

@@ -74,7 +74,10 @@ def idle(ctx: click.Context, peer: str, generation: int | None, withdraw: bool) 
             lease, words = None, f"{safe(peer)} takes no lease any more"
         else:
             request = {"kind": "register_idle", "peer": peer, "generation": generation}
-            lease = ask(client, request, settings.timeout_s)["lease"]
+            reply = ask(client, request, settings.timeout_s)
+            lease = reply["lease"]
+            if reply.get("note"):
+                output.talk(f"note  {safe(reply['note'])}")
             words = f"{safe(peer)} is idle; `praxist-zmq lease wait --peer {safe(peer)}` waits"
     return _tell(settings, peer, lease, words)
 
@@ -125,8 +128,7 @@ def show(ctx: click.Context, peer: str) -> int:
     settings = settings_of(ctx)
     with connect(settings) as client:
         reply = ask(client, {"kind": "get_lease", "peer": peer}, settings.timeout_s)
-    words = "is idle and waits" if reply["waiting"] else "is not registered as idle"
-    return _tell(settings, peer, reply["lease"], f"{safe(peer)} has no lease; it {words}")
+    return _tell(settings, peer, reply["lease"], "\n".join(_without_lines(peer, reply)))
 
 
 @command.command("decline")
@@ -168,6 +170,21 @@ def _tell(settings: Settings, peer: str, lease: Json | None, without: str) -> in
     else:
         output.page(settings, lease_lines(lease))
     return 0
+
+
+def _without_lines(peer: str, reply: Json) -> list[str]:
+    """A peer without a lease: whether it waits, what became of its last one, what to do next."""
+    words = "is idle and waits" if reply["waiting"] else "is not registered as idle"
+    lines = [f"{safe(peer)} has no lease; it {words}"]
+    last = reply.get("last")
+    if last is not None:
+        why = f": {safe(last['reason']).replace('_', ' ')}" if last.get("reason") else ""
+        lines.append(f"  last      {safe(last['lease_id'])} {safe(last['state'])}{why}")
+    if reply.get("cooling_s") is not None:
+        lines.append(f"  cooling   it declined; for {span(reply['cooling_s'])} it is offered less")
+    if not reply["waiting"]:
+        lines.append(f"  next      praxist-zmq lease wait --peer {safe(peer)}")
+    return lines
 
 
 def lease_lines(lease: Json) -> list[str]:

@@ -78,10 +78,11 @@ def run(arguments: Sequence[str]) -> int:
         return ending.exit_code
     except click.ClickException as error:
         settings.json = settings.json or "--json" in own
+        settings.verbose = settings.verbose or not {"-v", "--verbose"}.isdisjoint(own)
         return report_usage(_with_variable(error), settings)
     except PraxistError as error:
         if error.code == "usage":
-            return report_usage(usage_of(error, settings.verb), settings)
+            return report_usage(usage_of(error, settings.path), settings)
         return report_error(error, settings)
     except (KeyboardInterrupt, click.Abort):
         talk("interrupted")
@@ -104,14 +105,16 @@ def _with_variable(error: click.ClickException) -> click.ClickException:
     return click.BadParameter(f"{error.message} (from {variable})", error.ctx, error.param)
 
 
-def usage_of(error: PraxistError, verb: str | None) -> UsageHelp:
-    """A usage error found after parsing, in the one shape that usage errors have."""
-    root = click.Context(command, info_name=PROGRAM)
-    ctx = root
-    if verb is not None:
-        found = command.get_command(root, verb)
-        if found is not None:
-            ctx = click.Context(found, info_name=verb, parent=root)
+def usage_of(error: PraxistError, path: tuple[str, ...]) -> UsageHelp:
+    """A usage error found after parsing, in the one shape that usage errors have. `path` is the
+    verb, and a group's own after it."""
+    ctx = click.Context(command, info_name=PROGRAM)
+    for name in path:
+        group = ctx.command
+        found = group.get_command(ctx, name) if isinstance(group, click.Group) else None
+        if found is None:
+            break
+        ctx = click.Context(found, info_name=name, parent=ctx)
     return UsageHelp(error.detail, ctx, error.help)
 
 

@@ -37,6 +37,9 @@ from .words import (
 )
 
 STATES: tuple[str, ...] = get_args(JobState)
+CANCELLED = "cancelled"
+ENDED_SO = ("failed", "rejected")
+"""States of jobs that somebody ended or withdrew: `cancelled` is shown, and is none of its own."""
 LIST_LIMIT = 10_000
 FRAME_LINES = 3
 """Around the table: the summary, the line that says `why`, the prompt."""
@@ -66,11 +69,13 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     """`--state queued,running`, once or more often. A usage error for what is no state."""
     typed = [part.strip() for value in values for part in value.split(",")]
     for name in typed:
-        if name not in STATES:
-            close = nearest(name, list(STATES))
+        if name not in (*STATES, CANCELLED):
+            close = nearest(name, [*STATES, CANCELLED])
             hint = f"; did you mean `{close}`?" if close else "."
             raise click.BadParameter(
-                f"{name[:40]!r} is no state{hint} States: {', '.join(STATES)}", ctx, param
+                f"{name[:40]!r} is no state{hint} States: {', '.join([*STATES, CANCELLED])}",
+                ctx,
+                param,
             )
     return tuple(dict.fromkeys(typed))
 
@@ -83,7 +88,7 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     multiple=True,
     callback=_states,
     metavar="S[,S...]",
-    help=f"Only these states: {', '.join(STATES)}.",
+    help=f"Only these states: {', '.join(STATES)}; or {CANCELLED}.",
 )
 @click.option("--peer", metavar="P", help="Only this peer's.")
 @click.option("--class", "work_class", type=click.Choice(WORK_CLASSES), help="Only this class.")
@@ -123,18 +128,26 @@ def command(
     the oldest has room kept for it, whatever its class. `explain JOB` tells what would start it.
     """
     settings = settings_of(ctx)
+    asked = [name for name in states if name != CANCELLED]
+    if CANCELLED in states:
+        asked += [name for name in ENDED_SO if name not in asked]
     request = {
         "kind": "list_jobs",
-        "states": list(states),
+        "states": asked,
         "peer": peer,
-        "include_terminal": everything or bool(set(states) & set(STATES[3:])),
+        "include_terminal": everything or bool(set(asked) & set(STATES[3:])),
         "limit": LIST_LIMIT,
     }
 
     def look() -> list[str]:
         with connect(settings) as client:
             reply = ask(client, request, settings.timeout_s)
-        shown = [job for job in reply["jobs"] if _wanted(job, work_class, since)]
+        shown = [
+            job
+            for job in reply["jobs"]
+            if _wanted(job, work_class, since)
+            and (not states or not {job["state"], state_word(job)}.isdisjoint(states))
+        ]
         if sort is not None:
             shown.sort(key=SORTS[sort])
         told = {**reply, "jobs": shown, "sent": len(reply["jobs"])}

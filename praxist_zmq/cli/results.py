@@ -14,7 +14,7 @@ from .documents import RESULT_KEYS, head, pick
 from .generation import NUMBER, evidence_words
 from .settings import global_options, settings_of
 from .table import Column, print_table
-from .words import safe
+from .words import safe, wrapped
 
 _COLUMNS = (
     Column("TAG", least=16, keep_empty=True, middle=True),
@@ -57,7 +57,8 @@ def publish(
         reply = ask(client, request, settings.timeout_s)
     result: Json = reply["result"]
     if settings.is_json:
-        output.document({**head("result"), "new": reply["new"], **pick(RESULT_KEYS, result)})
+        facts = {"new": reply["new"], "notes": list(reply.get("notes") or [])}
+        output.document({**head("result"), **facts, **pick(RESULT_KEYS, result)})
     elif settings.format == "name":
         output.answer(safe(result["tag"]))
     else:
@@ -66,6 +67,8 @@ def publish(
         who = f", of {safe(result['peer'])}" if result["peer"] else ""
         number = result["generation"]
         output.answer(f"{word}  {safe(result['tag'])}  {grade}{who}, in generation {number}")
+        for note in reply.get("notes") or []:
+            output.talk(*wrapped("note", note))
     return 0
 
 

@@ -61,7 +61,7 @@ def check_boundary(named: str | None) -> None:
         raise PraxistError(
             "ambiguous_run",
             f"--run-dir {named} is not the run this peer belongs to, {variable} {value}",
-            ["leave out --run-dir"],
+            ["leave out --run-dir", f"to use the other run: unset {variable}"],
         )
 
 

@@ -18,6 +18,10 @@ from .duration import DURATION
 FORMATS = ("table", "plain", "json", "jsonl", "name")
 REQUEST_TIMEOUT_S = 10.0
 
+RUN_DIR_HELP = (
+    "The run; else PRAXIST_RUN_DIR, else that around this folder, else the only live one."
+)
+
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 
 
@@ -34,6 +38,8 @@ class Settings:
     timeout: float | None = None
     verb: str | None = None
     """The verb that was typed, for advice only."""
+    path: tuple[str, ...] = ()
+    """The same, and a group's own after it."""
     about: str | None = None
     """The job or jobs that were named, for advice only."""
     run: str | None = None
@@ -90,6 +96,7 @@ def settings_of(ctx: click.Context) -> Settings:
 
 
 def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    settings_of(ctx).path = tuple(ctx.command_path.split()[1:])
     if value is None or value is False or param.name is None:
         return
     settings = settings_of(ctx)
@@ -109,7 +116,7 @@ def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 _GLOBAL: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "run_dir": (
         ("--run-dir",),
-        {"metavar": "DIR", "help": "The run's directory; else PRAXIST_RUN_DIR, else found."},
+        {"metavar": "DIR", "help": RUN_DIR_HELP},
     ),
     "json": (("--json",), {"is_flag": True, "help": "One JSON document on stdout."}),
     "output": (

@@ -50,8 +50,9 @@ def command(ctx: click.Context, grace: float, every: bool, dry_run: bool, yes: b
     if grace > 3600:
         raise click.UsageError("--grace: at most 1h", ctx)
     if not yes and not dry_run:
+        what = "every run of this host scope" if every else "the run"
         raise click.UsageError(
-            "this ends every experiment of the run: say --yes, or --dry-run", ctx
+            f"this ends every experiment of {what}: say --yes, or --dry-run", ctx
         )
     settings = settings_of(ctx)
     if every and settings.run_dir is not None:

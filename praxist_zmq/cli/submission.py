@@ -21,7 +21,7 @@ from .connect import Caller, ask
 from .duration import DURATION
 from .failure import UsageHelp
 from .settings import CallableT, settings_of
-from .words import cut
+from .words import cut, safe
 
 WORK_CLASSES = ("scout", "ordinary", "mature")
 STARTS_AT_ONCE_S = 0.3
@@ -200,7 +200,10 @@ def check_options(options: SubmissionOptions) -> None:
             "not_yours", f"this is peer {sorted(inherited)[0][:80]!r}, not {options.peer!r}"
         )
     if options.cwd is not None and not os.path.isdir(options.cwd):
-        raise PraxistError("bad_directory", f"--cwd {options.cwd} is not a directory")
+        there = os.path.lexists(options.cwd)
+        what = "is no directory" if there else "does not exist"
+        mend = "give a directory with --cwd" if there else "create it, or give another with --cwd"
+        raise PraxistError("bad_directory", f"--cwd {options.cwd} {what}", [mend])
 
 
 def check_names(peer: str, tag: str) -> None:
@@ -222,6 +225,17 @@ def check_names(peer: str, tag: str) -> None:
 def submit(client: Caller, request: Json, timeout_s: float) -> Json:
     """The broker's `submitted` reply. Raises its refusal."""
     return ask(client, request, timeout_s)
+
+
+def submission_answer(
+    client: Caller, request: Json, timeout_s: float, options: SubmissionOptions
+) -> Json:
+    """The same, and a note where the lease as typed can be none. Raises the refusal."""
+    answer = submit(client, request, timeout_s)
+    if options.lease and _locator(options.lease) is None:
+        text = f"--lease {cut(safe(options.lease), 40)} can be no lease; taken without it"
+        return {**answer, "notes": [*(answer.get("notes") or []), text]}
+    return answer
 
 
 def folded(exit_code: int, source: str, scheduler_exit: int | None) -> int:

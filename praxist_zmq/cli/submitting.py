@@ -16,7 +16,7 @@ from . import output
 from .advice import helps
 from .connect import Caller, ask, connect, job_of_error
 from .documents import submission_document
-from .failure import error_document, verdict_word
+from .failure import code_lines, error_document, verdict_word
 from .nested import enclosing_attempt
 from .result_file import check_result_file, write_result
 from .run_selection import check_boundary
@@ -24,8 +24,8 @@ from .settings import Settings, settings_of
 from .submission import (
     SubmissionOptions,
     folded,
+    submission_answer,
     submission_request,
-    submit,
     words_after_dashes,
 )
 from .verdict import dry_run_lines, exit_of, refused_lines, submitted_lines
@@ -88,7 +88,7 @@ class Submitting:
             output.talk(f"note  the environment names {attempt}, this is not part of it: {reason}")
 
     def _with(self, client: Caller, request: Json) -> int:
-        self.answer = submit(client, request, self.settings.timeout_s)
+        self.answer = submission_answer(client, request, self.settings.timeout_s, self.options)
         job: Json = self.answer["job"]
         self.job = job
         if self.options.dry_run:
@@ -133,7 +133,8 @@ class Submitting:
         if self.settings.is_json:
             error.help = helps(error, self.settings)
         else:
-            output.talk(*self._refused_lines(error, job))
+            more = code_lines(error.code, error.exit_code, self.settings)
+            output.talk(*self._refused_lines(error, job), *more)
         self.job = self.job or job
         return self.end(error.exit_code, "scheduler", error)
 

@@ -234,7 +234,9 @@ def refused_lines(
         lines += wrapped("last", cut(safe(job["failure_signature"]), 200))
     if tries:
         lines.append(f"  help  read it:          {PROGRAM} logs {job['job']} -n 40")
-    lines.append("  help  after a repair:   add --retry-terminal, keep this tag")
+    ended = state_word(job) in ("cancelled", "rejected")
+    when = "to run it after all:" if ended else "after a repair:  "
+    lines.append(f"  help  {when} add --retry-terminal, keep this tag")
     return lines
 
 
@@ -278,7 +280,8 @@ def change_line(before: Json | None, job: Json) -> str | None:
         again = f", attempt {job['attempts']}" if int(job.get("attempts") or 0) > 1 else ""
         return f"started {name} on {devices(job['gpu_uuids'])}{again} (waited {waited})"
     if before is not None and before["state"] == "running":
-        return f"queued {name} again after attempt {before.get('attempts')}"
+        why = f": {safe(job['note'])}" if job.get("note") else ""
+        return f"queued {name} again after attempt {before.get('attempts')}{why}"
     if state == "waiting_for_credentials":
         return f"queued {name}: waits for credentials; send the same command again"
     return None

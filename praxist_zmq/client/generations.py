@@ -79,7 +79,8 @@ class GenerationCalls(ABC):
             "source": source,
         }
         reply = self._ask(request)
-        return {"new": reply["new"], **reply["result"]}
+        notes = list(reply.get("notes") or [])
+        return {"new": reply["new"], "notes": notes, **reply["result"]}
 
     def results(self, generation: int | None = None) -> list[Json]:
         """The published evidence of a generation, the newest 10,000; None is the current one."""

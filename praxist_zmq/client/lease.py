@@ -73,6 +73,7 @@ class LeaseWait:
         self._epoch = 0
         self._sequence = 0
         self._until_ms: int | None = None
+        self._cooling_until_ms = 0
         self.asked = 0
         """How often the broker was asked."""
 
@@ -85,7 +86,7 @@ class LeaseWait:
         while found is None:
             left_s = self._left_s()
             if left_s is not None and left_s <= 0:
-                raise PraxistError("wait_timeout", "no lease came; the peer stays registered")
+                raise PraxistError("wait_timeout", self._over())
             wait_ms = max(0, look_ms - self._mono_ms())
             self._poller.wait(wait_ms if left_s is None else min(wait_ms, round(left_s * 1000)))
             heard, again, found = self._take()
@@ -96,6 +97,13 @@ class LeaseWait:
             elif heard and self.asked > 1:
                 look_ms = now_ms + SILENCE_MS
         return found
+
+    def _over(self) -> str:
+        told = "no lease came; the peer stays registered"
+        left_ms = self._cooling_until_ms - self._mono_ms()
+        if left_ms <= 0:
+            return told
+        return f"{told}; it declined one, so it is offered less for another {-(-left_ms // 1000)} s"
 
     def close(self) -> None:
         """End the subscription. The peer stays registered."""
@@ -110,6 +118,7 @@ class LeaseWait:
         if self._subscribe():
             reply = self._answer()  # it moved meanwhile: what was told in between is lost
         self._epoch, self._sequence = int(reply["epoch"]), int(reply["sequence"])
+        self._cooling_until_ms = self._mono_ms() + round((reply.get("cooling_s") or 0) * 1000)
         return None if reply["lease"] is None else LeaseInfo.of(reply["lease"])
 
     def _answer(self) -> Json:

@@ -37,6 +37,7 @@ SILENCE_MAX_MS = 5_000
 """An answer takes milliseconds. After this long the registry counts as hung."""
 FENCED = "the run's shutdown sentinel, ORCHESTRATOR_SHUTDOWN, is there"
 HELD = "admission is held for a drain"
+FENCED_HELP = "running jobs go on; an operator removes that file, and the run takes work again"
 NAMES_SHOWN = 5
 NAME_SHOWN = 64
 """A submitter chooses the names of variables, and a blocker's detail has a bound."""
@@ -105,6 +106,11 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
 def closed_words(state: BrokerState, soft: SoftState) -> str | None:
     """Why the run takes and starts nothing; None when it does."""
     return state.closed_reason or (FENCED if soft.fenced else None)
+
+
+def closed_help(closed: str) -> list[str]:
+    """What ends such a closure, where that is not `up`."""
+    return [FENCED_HELP] if closed == FENCED else []
 
 
 def halted_words(state: BrokerState, soft: SoftState) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import PraxistError
 from .generation_gate import generation_refusal
 from .state import Job
-from .submit import check_open
+from .submit import check_open, retry_when
 from .turn import Turn
 from .views import cancelled_words
 
@@ -36,7 +36,7 @@ def ending_options(turn: Turn, job: Job) -> tuple[str, ...]:
             return (*read, f"a retry would be refused now: {refused}")
         return (
             *read,
-            f"after a repair: praxist-zmq retry {job.job} [-- CMD...]",
+            f"{retry_when(job)}: praxist-zmq retry {job.job} [-- CMD...]",
             "the same launch with --retry-terminal would be accepted too",
         )
     if job.state == "drained_unknown":

@@ -208,6 +208,7 @@ def _job_requeued(event: ev.JobRequeued, state: BrokerState, sequence: int) -> N
     job.attempt = None
     job.device_uuids = ()
     job.started_at_ms = None
+    job.requeue_reason = event.reason
 
 
 def _job_rejected(event: ev.JobRejected, state: BrokerState, sequence: int) -> None:
@@ -373,6 +374,7 @@ def _clear_outcome(job: Job) -> None:
     job.failure_category = None
     job.failure_signature = None
     job.cancel_reason = None
+    job.requeue_reason = None
     job.binding_status = None
     job.binding_detail = ""
     job.reject_code = None

@@ -29,6 +29,7 @@ from .forecast import estimate, would_start
 from .generation_gate import time_left_ms
 from .lease_explain import explain_lease
 from .placement import never_fits, stale_sample
+from .pressure import pressure_options
 from .queue import CLASS_RANK, lane_of
 from .reservation import newcomer
 from .selectors import select
@@ -220,6 +221,7 @@ def _options(turn: Turn, job: Job, blockers: tuple[Blocker, ...]) -> tuple[str, 
             f"{job.profile} does not declare its demand, so it needs devices alone; the contract "
             "can declare it: praxist-zmq config explain gpu_memory_gb"
         )
+    told += pressure_options(job.profile, blockers)
     if codes and not codes & OF_THE_JOB:
         told += _other_profiles(turn, job)
     told.append(f"withdraw: praxist-zmq cancel {job.job}")

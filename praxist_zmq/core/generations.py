@@ -238,7 +238,8 @@ def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
             )
         )
     result = found.results[request.tag]
-    return ResultNoted(new=known is None, result=_result(found.number, result))
+    notes = _publish_notes(turn.state, found.number, request, result)
+    return ResultNoted(new=known is None, result=_result(found.number, result), notes=notes)
 
 
 def store_read(turn: Turn, report: StoreRead) -> None:
@@ -266,6 +267,20 @@ def store_read(turn: Turn, report: StoreRead) -> None:
         warnings.pop(STORE, None)
     else:
         warnings[STORE] = f"the results command: {problem}; what is known stays"
+
+
+def _publish_notes(
+    state: BrokerState, generation: int, request: req.PublishResult, result: Published
+) -> tuple[str, ...]:
+    """What may be a slip: a tag of no job, which a peer's own process may have, or another peer."""
+    notes = []
+    if _peer_of(state, generation, request.tag) is None:
+        notes.append(
+            f"no job of generation {generation} has this tag; mistyped it counts all the same"
+        )
+    if request.peer is not None and request.peer != result.peer:
+        notes.append(f"it stays {result.peer}'s, not {request.peer}'s")
+    return tuple(notes)
 
 
 def _peer_of(state: BrokerState, generation: int, tag: str) -> str | None:

@@ -43,15 +43,33 @@ def lease_view(lease: Lease, soft: SoftState) -> LeaseView:
     )
 
 
+def ended_words(lease: Lease, at_ms: int) -> str:
+    """What became of an offer: `expired 7 s ago`, `was revoked: generation frozen`."""
+    if lease.state == "expired":
+        return f"expired {max(0, at_ms - lease.expires_at_ms) // 1000} s ago"
+    if lease.state == "consumed":
+        return f"was answered before by {lease.job}"
+    if lease.state == "declined":
+        return "was declined"
+    return f"was revoked: {(lease.reason or 'no reason told').replace('_', ' ')}"
+
+
 def lease_reply(peer: str, state: BrokerState, soft: SoftState) -> LeaseReply:
     """A peer's live lease at this moment."""
     lease = state.leases.of_peer(peer)
+    ended = reversed(state.leases.ended.values())
+    last = None if lease is not None else next((one for one in ended if one.peer == peer), None)
+    cooling_ms = max(
+        (ms for key, ms in soft.leases.cooling_ms.items() if key[0] == peer), default=0
+    )
     return LeaseReply(
         peer=peer,
         lease=None if lease is None else lease_view(lease, soft),
         waiting=peer in soft.leases.idle,
         epoch=state.epoch,
         sequence=soft.leases.sequence,
+        last=None if last is None else lease_view(last, soft),
+        cooling_s=(cooling_ms - soft.now_ms) / 1000 if cooling_ms > soft.now_ms else None,
     )
 
 

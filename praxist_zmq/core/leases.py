@@ -8,18 +8,19 @@ the reference of the original system, "Supply leases" (ends and reasons, cooldow
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.claims import ReleaseLease
 from ..protocol.replies import Done, LeaseDeclined, LeaseReply, LeasesReply
-from .admission import closed_words
+from .admission import closed_help, closed_words
 from .credentials import refuse_in_plain
-from .generation_gate import generation_of, named, takes_work
+from .generation_gate import PEER_GENERATION, generation_of, named, takes_work
 from .lease_memory import IDLE_PEERS_MAX
 from .lease_state import Lease
-from .lease_views import lease_reply, lease_view, leases_reply
+from .lease_views import ended_words, lease_reply, lease_view, leases_reply
 from .maturity import grown_peers, maturity
 from .soft import SoftState
 from .state import BrokerState, Generation, Job
@@ -44,7 +45,7 @@ def register(turn: Turn, request: req.RegisterIdle) -> LeaseReply:
         raise Refused("supply_disabled", "supply_signal_enabled is false in the contract in force")
     closed = closed_words(state, turn.soft)
     if closed is not None:
-        raise Refused("admission_closed", closed)
+        raise Refused("admission_closed", closed, closed_help(closed))
     number = generation_of(state, request.generation, peer)
     found = named(state, number)
     if not takes_work(found, turn.soft):
@@ -59,7 +60,16 @@ def register(turn: Turn, request: req.RegisterIdle) -> LeaseReply:
             raise Refused("busy", f"{IDLE_PEERS_MAX} peers wait for a lease already")
         memory.idle.pop(peer, None)
         memory.idle[peer] = number
-    return lease_reply(peer, state, turn.soft)
+    reply = lease_reply(peer, state, turn.soft)
+    return reply.model_copy(update={"note": _other_generation(request, number)})
+
+
+def _other_generation(request: req.RegisterIdle, number: int) -> str | None:
+    """That the generation in the peer's name is not the one that it is taken for."""
+    match = PEER_GENERATION.match(request.peer)
+    if match is None or request.generation is not None or int(match[1]) == number:
+        return None
+    return f"generation {match[1]} was never opened; taken for the current one, {number}"
 
 
 def unregister(turn: Turn, request: req.UnregisterIdle) -> Done:
@@ -103,21 +113,26 @@ def listed(turn: Turn, request: req.ListLeases) -> LeasesReply:
 # -- a submission answers -------------------------------------------------------------------
 
 
-def answer(turn: Turn, job: Job, locator: str | None) -> None:
-    """A submission was accepted: what it does to its peer's lease. Same batch as its event."""
+def answer(turn: Turn, job: Job, locator: str | None) -> tuple[str, ...]:
+    """A submission was accepted: what it does to its peer's lease. Same batch as its event.
+    What its sender should know of it: why the lease that it named was worth nothing."""
     leases, memory = turn.state.leases, turn.soft.leases
     for key in [key for key in memory.cooling_ms if key[0] == job.peer]:
         del memory.cooling_ms[key]
-    if locator is not None:
-        _redeem(turn, job, locator)
+    worth = None if locator is None else _redeem(turn, job, locator)
+    notes = [] if worth is None else [f"lease {locator} {worth}; taken without it"]
     other = leases.of_peer(job.peer)
     if other is not None:
         _end_by(turn, other, "submission_without_matching_lease")
+        notes.append(f"this peer's lease {other.lease_id} has ended: this was sent without it")
+    return tuple(notes)
 
 
-def _redeem(turn: Turn, job: Job, locator: str) -> None:
+def _redeem(turn: Turn, job: Job, locator: str) -> str | None:
+    """Why the lease is worth nothing to the job; None when it brought the job."""
     leases = turn.state.leases
     lease = leases.live.get(locator)
+    worth = worthless(turn, job, locator)
     refusal = "" if lease is None else _refusal(lease, job)
     if lease is None or refusal == STRANGE:
         used = locator in leases.consumed
@@ -129,6 +144,25 @@ def _redeem(turn: Turn, job: Job, locator: str) -> None:
         end(turn, lease, "revoked", refusal)
     else:
         end(turn, lease, "consumed", "experiment_submitted", job=job.job)
+    return worth
+
+
+def worthless(turn: Turn, job: Job, locator: str) -> str | None:
+    """In words, why a lease cannot be redeemed by a job now; None when it can."""
+    leases, at_ms = turn.state.leases, turn.stamp.at_ms
+    lease = leases.live.get(locator) or leases.ended.get(locator)
+    if lease is None:
+        return "was answered before" if locator in leases.consumed else "is unknown"
+    refusal = _refusal(lease, job)
+    if refusal == STRANGE:
+        return f"is {lease.peer}'s, of generation {lease.generation}"
+    if lease.state != "out":
+        return ended_words(lease, at_ms)
+    if _overdue(turn, lease):
+        return ended_words(replace(lease, state="expired"), at_ms)
+    if refusal == "work_class_not_mature":
+        return "was for mature work"
+    return None if refusal is None else f"was for {', '.join(lease.profiles)}"
 
 
 def _refusal(lease: Lease, job: Job) -> str | None:

@@ -95,7 +95,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     ev.LeaseEnded: lambda e: (
         f"lease {e.lease_id} {e.outcome}: {e.reason}{f' by {e.job}' if e.job else ''}"
     ),
-    ev.LeaseCounted: lambda e: f"lease {e.lease_id} of {e.peer}: {e.what.replace('_', ' ')}",
+    ev.LeaseCounted: lambda e: f"lease {e.lease_id} sent by {e.peer}: {e.what.replace('_', ' ')}",
     ev.LimitChanged: lambda e: f"limit {e.before} -> {e.limit} ({e.reason})",
     ev.BindingObserved: lambda e: (
         f"{e.attempt} binding {e.status}{': ' if e.detail else ''}{e.detail}"

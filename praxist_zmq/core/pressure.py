@@ -98,6 +98,25 @@ def pressed_words(policy: SchedulerPolicy, sample: HostSampled | None) -> str:
     return " and ".join(told)
 
 
+MARKS = {
+    "pressure_cpu": ("cpu", "cpu_high_pct"),
+    "pressure_memory": ("memory", "memory_high_pct"),
+    "pressure_io": ("io", "io_pressure_high_pct"),
+}
+"""Blocker code -> its domain, and the contract's key of its high mark."""
+
+
+def pressure_options(profile: str, blockers: Sequence[Blocker]) -> list[str]:
+    """What of the contract makes a profile wait for the host's pressure."""
+    return [
+        f"{profile} waits for {MARKS[found.code][0]} because its pressure_domains name it; the "
+        f"contract sets that, and the mark {MARKS[found.code][1]}: "
+        "praxist-zmq config explain pressure_domains"
+        for found in blockers
+        if found.code in MARKS
+    ]
+
+
 def pressure_blockers(domains: Sequence[Domain], soft: SoftState) -> tuple[Blocker, ...]:
     """Every declared domain that refuses now, and the burst if one is under way."""
     found = [

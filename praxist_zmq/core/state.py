@@ -84,6 +84,8 @@ class Job:
     reject_detail: str | None = None
     binding_status: str | None = None
     binding_detail: str = ""
+    requeue_reason: str | None = None
+    """Why it waits again, while it does."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from ..protocol.replies import Refusal, Submitted, Verdict
 from ..protocol.requests import SubmitJob
 from ..protocol.text import OsText
 from . import credentials, leases
-from .admission import closed_words
+from .admission import closed_help, closed_words
 from .commands import ClientRequest
 from .exec_limits import check_command, check_environment
 from .generation_gate import generation_of, generation_refusal
@@ -112,9 +112,9 @@ def _submit(
         )
     )
     job = turn.state.jobs[name]
-    leases.answer(turn, job, submission.lease_id)
+    notes = leases.answer(turn, job, submission.lease_id)
     turn.soft.queue.put(job)
-    return _accepted(turn, job, "queued", True, source, ())
+    return _accepted(turn, job, "queued", True, source, notes)
 
 
 def _check_generation(turn: Turn, wish: _Wish) -> None:
@@ -225,7 +225,7 @@ def _duplicate(
             "terminal_duplicate",
             f"{job.job} already ended as {job.state} under this tag",
             [*([f"read it: praxist-zmq logs {job.job}"] if job.attempt else []),
-             "after a repair: add --retry-terminal, keep this tag"],
+             f"{retry_when(job)}: add --retry-terminal, keep this tag"],
             Viewer(turn.state, turn.soft).job(job),
         )  # fmt: skip
     supply_credentials(turn.soft, job, wish.prepared, same)
@@ -239,6 +239,12 @@ def _duplicate(
     _remember_joined(turn.soft, request, index, job)
     verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
     return _accepted(turn, job, verdict, False, wish.source, tuple(notes))
+
+
+def retry_when(job: Job) -> str:
+    """When trying again is of use: nothing of a job that somebody ended needs a repair."""
+    ended = job.cancel_reason is not None or job.state == "rejected"
+    return "if it should run after all" if ended else "after a repair"
 
 
 def _same_environment(turn: Turn, job: Job, wish: _Wish) -> bool:
@@ -304,9 +310,9 @@ def _retry(
             request_index=index,
         )
     )
-    leases.answer(turn, job, wish.submission.lease_id)
+    told = leases.answer(turn, job, wish.submission.lease_id)
     turn.soft.queue.put(job)
-    return _accepted(turn, job, "retrying", True, wish.source, ())
+    return _accepted(turn, job, "retrying", True, wish.source, told)
 
 
 def _remember_joined(soft: SoftState, request: ClientRequest, index: int, job: Job) -> None:
@@ -336,7 +342,7 @@ def check_open(turn: Turn, profile: str) -> None:
     """Refuse what the run does not take now, whoever sends it."""
     closed = closed_words(turn.state, turn.soft)
     if closed is not None:
-        raise Refused("admission_closed", closed)
+        raise Refused("admission_closed", closed, closed_help(closed))
     if turn.soft.low_space:
         raise Refused("no_space", "the ledger's disk has only its reserve left")
     sample = turn.soft.sample

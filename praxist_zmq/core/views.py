@@ -106,6 +106,14 @@ def cancelled_words(reason: str) -> str:
     return "cancelled" if reason in ("", "cancelled") else f"cancelled: {reason}"
 
 
+REQUEUED = {
+    "exit_75": "it ended with exit 75, which asks for another",
+    "never_ran": "it never ran",
+    "spawn_failed": "it could not be prepared",
+}
+"""Why a job waits again, of its last attempt."""
+
+
 def _note(job: Job, attempt: Attempt | None) -> str | None:
     if attempt is not None and attempt.stuck_pids:
         pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:8])
@@ -119,4 +127,6 @@ def _note(job: Job, attempt: Attempt | None) -> str | None:
         return f"binding conflict: {job.binding_detail}"
     if job.cancel_reason is not None:
         return cancelled_words(job.cancel_reason)
+    if job.state == "queued" and job.requeue_reason is not None:
+        return REQUEUED[job.requeue_reason]
     return None

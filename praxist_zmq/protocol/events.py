@@ -6,7 +6,7 @@ another clock reading. A kind that is removed stays reserved here by name.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -406,3 +406,7 @@ Event = Annotated[
     | AdmissionOpened,
     Field(discriminator="kind"),
 ]
+KINDS: tuple[str, ...] = tuple(
+    one.model_fields["kind"].default for one in get_args(get_args(Event)[0])
+)
+"""The kinds of all events."""

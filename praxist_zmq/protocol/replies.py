@@ -256,6 +256,7 @@ class ResultNoted(Frozen):
     kind: Literal["result_noted"] = "result_noted"
     new: bool = Field(description="Whether it was not known")
     result: ResultView = Field(description="The result")
+    notes: tuple[str, ...] = Field(default=(), description="What the sender should know")
 
 
 class ResultsReply(Frozen):
@@ -276,6 +277,15 @@ class LeaseReply(Frozen):
     waiting: bool = Field(description="Whether it is registered as idle")
     epoch: int = Field(description="The broker's epoch")
     sequence: int = Field(description="Grows with every fact about leases, within the epoch")
+    last: LeaseView | None = Field(
+        default=None, description="Its newest ended lease, while it has none"
+    )
+    cooling_s: float | None = Field(
+        default=None, description="It declined: so long it is offered nothing of some priority"
+    )
+    note: str | None = Field(
+        default=None, description="Of a registration: that its name's generation is not taken"
+    )
 
 
 class LeaseDeclined(Frozen):

@@ -162,7 +162,9 @@ def register(run: RunPaths, pid: int, slot: Slot) -> Manifest:
     process = named(pid)
     found = None if process is None else group_and_user(process)
     if process is None or found is None:
-        raise PraxistError("malformed_request", f"no process {pid} runs here")
+        raise PraxistError(
+            "malformed_request", f"no process {pid} runs here", ["give the pid of one that runs"]
+        )
     group, user = found
     if user != os.geteuid() and os.geteuid() != 0:
         raise PraxistError("not_yours", f"process {pid} belongs to user {user}")

@@ -54,6 +54,7 @@ UNSATISFIABLE_HELP = (
     "`praxist-zmq up --allow-unsatisfiable` starts all the same, for the other profiles",
     "to try it without such devices: `praxist-zmq up --sim gpus=2,memory=80` simulates them",
 )
+TOO_SMALL_HELP = "more or larger simulated devices: `praxist-zmq up --sim gpus=N,memory=GIB`"
 HOLDER_BOUND_MS = 1000
 """How long the loser of a start waits for the winner's name."""
 Announce = Callable[[dict[str, Any]], None]
@@ -339,6 +340,8 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
         report.close()
     if failure is not None:
         if failure.code == "profile_unsatisfiable":
-            failure.help = list(UNSATISFIABLE_HELP)
+            simulated = start.devices.sim is not None
+            last = TOO_SMALL_HELP if simulated else UNSATISFIABLE_HELP[-1]
+            failure.help = [*UNSATISFIABLE_HELP[:-1], last]
         raise failure
     return supervisor.stopped

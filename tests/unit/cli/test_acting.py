@@ -207,6 +207,8 @@ def test_stop_needs_yes_and_reports_what_is_left(
         "kind": "jobs", "jobs": [], "total": 0, "concurrency_limit": 1, "counts": {}
     }  # fmt: skip
     scheduler.answers["stop_run"] = _stopping(True)
+    assert "every experiment of the run: say" in call("stop").err
+    assert "of every run of this host scope: say" in call("stop", "--all").err
     assert call("stop", "--dry-run").out.splitlines()[1] == "queue    would reject 1 job  j-2"
     scheduler.answers["stop_run"] = _stopping(False)
     outcome = call("stop", "--yes", "--grace", "0")
@@ -246,7 +248,12 @@ def test_sim_refuses_where_nothing_is_simulated(
     scheduler.answers["get_devices"] = devices_reply()
     assert "SIMULATED" in call("sim", "load", "--gpu", "0", "--utilization", "60").out
     assert call("sim", "fail", "--gpu", "1", "lost").exit_code == 0
-    assert call("sim", "fail", "--gpu", "9", "lost").exit_code == 2
+    slip = call("-v", "sim", "fail", "--gpu", "9", "lost")
+    assert slip.exit_code == 2
+    form, *_, page, code = slip.err.splitlines()[1:]
+    assert form.startswith("  form  praxist-zmq sim fail [OPTIONS]")
+    assert page == "  help  praxist-zmq sim fail --help"
+    assert code == "  code  usage, exit 2, not worth sending again"
     assert call("sim", "clear", "--json").document["kind"] == "sim"
     assert [entry[0] for entry in written] == ["set_load", "set_fault", "clear"]
     assert written[0][2:] == (0, 60.0, None)

@@ -304,3 +304,18 @@ def test_the_environment_topic_shows_what_is_set(
     assert "  none" in call("help", "environment").out.splitlines()
     monkeypatch.setenv("PRAXIST_ZMQ_LAUNCH_PROFILE", "gpu_work")
     assert "  PRAXIST_ZMQ_LAUNCH_PROFILE=gpu_work" in call("help", "environment").out
+
+
+def test_a_run_named_beside_another_variable_is_told_both_mends(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRAXIST_RUN_DIR", str(tmp_path))
+    told = call("submit", "--peer", "p", "--tag", "t", "--", "true").err
+    assert "  help  leave out --run-dir\n" in told
+    assert "  help  to use the other run: unset PRAXIST_RUN_DIR\n" in told
+
+
+def test_a_pid_of_nobody_is_told_with_its_mend(call: Call) -> None:
+    outcome = call("protected", "register", "4194304", "--peer", "p")
+    assert outcome.exit_code == 65
+    assert outcome.err.splitlines()[1] == "  help  give the pid of one that runs"

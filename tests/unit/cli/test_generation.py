@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from praxist_zmq.cli.documents import GENERATION_KEYS, RESULT_KEYS
+from praxist_zmq.cli.generation import freeze_question
 from praxist_zmq.protocol.replies import GenerationReply, ResultsReply
 from praxist_zmq.protocol.views import GenerationView, MaturityView, ResultView
 
@@ -194,6 +195,14 @@ def test_freeze_of_one_and_all_is_wrong_usage(asked: FakeScheduler, call: Call) 
     assert call("freeze", "--all", "--generation", "1").exit_code == 2
 
 
+def test_a_person_is_asked_about_what_happens() -> None:
+    assert freeze_question(3) == (
+        "freeze generation 3 and reject all that waits in it "
+        "(`generation open 3 --rerun` would free its tags)?"
+    )
+    assert freeze_question(None).startswith("freeze all generations and the run's admission")
+
+
 def result(**changes: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "generation": 3, "tag": "mixup/seed0", "peer": "p1", "mature": True, "source": "peer",
@@ -204,15 +213,16 @@ def result(**changes: Any) -> dict[str, Any]:
 
 def test_publish(scheduler: FakeScheduler, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler.answers["publish_result"] = {
-        "kind": "result_noted", "new": True, "result": result(),
+        "kind": "result_noted", "new": True, "result": result(), "notes": ["look"],
     }  # fmt: skip
     monkeypatch.setenv("PRAXIST_PEER_ID", "p7")
     outcome = call("results", "publish", "--tag", "mixup/seed0", "--mature")
     assert outcome.out == "published  mixup/seed0  mature, of p1, in generation 3\n"
+    assert outcome.err == "  note  look\n"
     assert scheduler.requests[-1]["peer"] == "p7"
     document = call("results", "publish", "--tag", "t", "--peer", "p1", "--json").document
     assert scheduler.requests[-1]["peer"] == "p1"
-    assert set(document) == {"format_version", "kind", "new", *RESULT_KEYS}
+    assert set(document) == {"format_version", "kind", "new", "notes", *RESULT_KEYS}
     assert document["kind"] == "result"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.cli.verdict import change_line
 from praxist_zmq.errors import ERRORS, PraxistError
 
 from .conftest import Outcome
@@ -29,7 +30,7 @@ SUBMIT = ("submit", "--peer", "p1", "--tag", "t", "--", "python", "x.py")
 DOCUMENT_KEYS = {
     "format_version", "kind", "verdict", "job", "job_id", "tag", "state", "new", "profile",
     "profile_source", "work_class", "blockers", "start_estimate", "retryable", "exit_code",
-    "exit_source", "error", "inside_attempt",
+    "exit_source", "error", "inside_attempt", "notes",
 }  # fmt: skip
 BLOCKER = BLOCKERS[0]
 
@@ -131,6 +132,24 @@ def test_a_tag_that_ended_badly_is_told_with_its_signature(
         "  help  read it:          praxist-zmq logs j-1 -n 40",
         "  help  after a repair:   add --retry-terminal, keep this tag",
     ]
+
+
+def test_verbose_adds_the_code_to_a_refusal_and_to_wrong_usage(
+    scheduler: FakeScheduler, call: Call
+) -> None:
+    scheduler.answers["submit_job"] = refusal("unknown_profile", "profile 'x' is not declared")
+    last = call("-v", *SUBMIT).err.splitlines()[-1]
+    assert last == "  code  unknown_profile, exit 65, not worth sending again"
+    assert "  code  " not in call(*SUBMIT).err
+    assert "  code  usage, exit 2" in call("submit", "-v", "--tag", "t").err
+
+
+def test_a_job_that_waits_again_says_why() -> None:
+    before = view(**RUNNING)
+    again = view(state="queued", version=20, note="it ended with exit 75, which asks for another")
+    assert change_line(before, again) == (
+        "queued j-1 again after attempt 1: it ended with exit 75, which asks for another"
+    )
 
 
 def test_joined_says_whose_it_is(scheduler: FakeScheduler, call: Call) -> None:
@@ -353,7 +372,8 @@ def test_a_long_wait_gives_signs_of_life(
         (("--tag", ""), "control character"),
         (("--tag", "x" * 513), "512"),
         (("--peer", "p 1"), "letters, digits"),
-        (("--cwd", "/nonexistent"), "not a directory"),
+        (("--cwd", "/nonexistent"), "does not exist"),
+        (("--cwd", __file__), "give a directory with --cwd"),
     ],
 )
 def test_what_is_wrong_as_sent_is_said_in_words(

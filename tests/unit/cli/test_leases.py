@@ -11,7 +11,7 @@ from praxist_zmq.cli.lease import lease_lines
 from praxist_zmq.cli.status_words import stats_line, supply_words
 from praxist_zmq.cli.submission import LEASE_VARIABLE
 from tests.unit.cli.conftest import Outcome
-from tests.unit.cli.fake_scheduler import FakeScheduler
+from tests.unit.cli.fake_scheduler import FakeScheduler, submitted, view
 
 Call = Callable[..., Outcome]
 
@@ -75,6 +75,14 @@ def test_show_and_decline(call: Call, scheduler: FakeScheduler) -> None:
     scheduler.answers["get_lease"] = reply
     assert call("lease", "show", "--peer", "p").out == "p has no lease; it is idle and waits\n"
     assert call("lease", "show", "--peer", "p", "--json").document["lease"] is None
+    last = {**LEASE, "state": "revoked", "reason": "generation_frozen"}
+    scheduler.answers["get_lease"] = {**reply, "waiting": False, "last": last, "cooling_s": 41.0}
+    assert call("lease", "show", "--peer", "p").out.splitlines() == [
+        "p has no lease; it is not registered as idle",
+        "  last      supply-7-1e1e1e1e1e1e1e1e revoked: generation frozen",
+        "  cooling   it declined; for 41s it is offered less",
+        "  next      praxist-zmq lease wait --peer p",
+    ]
     ended = {**LEASE, "state": "declined", "cooling_s": 120.0}
     scheduler.answers["decline_lease"] = {"kind": "lease_declined", "lease": ended}
     told = call("lease", "decline", "--peer", "p")
@@ -89,3 +97,14 @@ def test_a_locator_that_can_be_none_is_left_out(
     call("submit", "--peer", "p", "--tag", "t", "--", "true")
     (sent,) = [r for r in scheduler.requests if r["kind"] == "submit_job"]
     assert sent["lease_id"] is None
+
+
+def test_a_lease_that_is_worth_nothing_is_noted(call: Call, scheduler: FakeScheduler) -> None:
+    note = "lease supply-1 is unknown; taken without it"
+    scheduler.answers["submit_job"] = {**submitted(view()), "notes": [note]}
+    words = ("--peer", "p", "--tag", "t", "--lease", "supply-1", "--", "true")
+    assert f"  note  {note}\n" in call("submit", *words).err
+    assert call("submit", "--json", *words).document["notes"] == [note]
+    scheduler.answers["submit_job"] = submitted(view())
+    told = call("submit", "--peer", "p", "--tag", "t", "--lease", "a\nb", "--", "true").err
+    assert "--lease a\\x0ab can be no lease; taken without it" in told

@@ -435,6 +435,9 @@ def test_events_page_and_filter(scheduler: FakeScheduler, call: Call) -> None:
     assert len(call("events", "--type", "job_*").out.splitlines()) == 2
     assert len(call("events", "-n", "1", "--type", "job_queued").out.splitlines()) == 1
     assert call("events", "--type", "lease_*").out == ""
+    slip = call("events", "--type", "job_finishd")
+    assert slip.exit_code == 2
+    assert "'job_finishd' is no type; did you mean `job_finished`?" in slip.err
     first, *rest = [json.loads(line) for line in call("events", "-o", "jsonl").out.splitlines()]
     assert first["type"] == "version"
     assert [event["sequence"] for event in rest] == [1, 4]
@@ -498,6 +501,10 @@ def test_what_somebody_ended_is_called_cancelled(
     assert (cells[1], cells[-1]) == (state, where)
     (told,) = call("queue", "-a", "--json").document["jobs"]
     assert told["state"] == fields["state"], "the document's states are fixed"
+    chosen = call("queue", "--state", "cancelled", "-o", "name").out.splitlines()
+    assert chosen == (["j-1"] if state == "cancelled" else [])
+    request = scheduler.requests[-1]
+    assert (request["states"], request["include_terminal"]) == (["failed", "rejected"], True)
 
 
 def test_nothing_is_known_to_be_free_on_a_lost_device(scheduler: FakeScheduler, call: Call) -> None:

@@ -218,3 +218,11 @@ def test_a_silent_publisher_is_looked_after(run: FakeRun, monkeypatch: pytest.Mo
 def test_the_time_is_over(run: FakeRun) -> None:
     run.wait(timeout_s=0.4)
     assert run.result().code == "wait_timeout"
+
+
+def test_the_time_is_over_while_the_peer_cools_down(run: FakeRun) -> None:
+    run.now = {**state(0), "cooling_s": 59.6}
+    run.wait(timeout_s=0.4)
+    detail = run.result().detail
+    assert detail.startswith("no lease came; the peer stays registered; it declined one, so it is")
+    assert detail.endswith(("another 59 s", "another 60 s"))

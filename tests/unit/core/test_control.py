@@ -87,6 +87,7 @@ def test_a_sentinel_of_another_tool_starts_nothing_and_takes_nothing_while_it_is
     world.turn(FenceSeen(present=True))
     late = world.ask(SubmitJob(peer="p", tag="late", command=("true",), cwd="/", environment={}))
     assert late.code == "admission_closed"
+    assert "removes that file" in late.help[0]
     world.finish_one(0)
     world.settle()
     jobs = world.broker.state.jobs
@@ -180,3 +181,19 @@ def test_a_freeze_of_all_that_a_crash_cut_in_two_is_gone_through_with() -> None:
     world.finish("j-1.1")
     world.settle()
     assert world.phase(0) == "closed"
+
+
+def test_a_job_that_waits_again_tells_why() -> None:
+    world = World(limit=1)
+    world.ask(SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={}))
+    world.settle()
+    assert world.ask(ShowJob(job="j-1")).job.note is None
+    world.turn(FenceSeen(present=True))
+    world.finish_one(75)
+    world.settle()
+    told = world.ask(ShowJob(job="j-1")).job
+    assert (told.state, told.note) == ("queued", "it ended with exit 75, which asks for another")
+    world.turn(FenceSeen(present=False))
+    world.settle()
+    told = world.ask(ShowJob(job="j-1")).job
+    assert (told.state, told.note) == ("running", None)

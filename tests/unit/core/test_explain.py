@@ -96,6 +96,9 @@ def test_the_end_of_a_pressure_is_told() -> None:
     assert [blocker.code for blocker in answer.blockers] == ["pressure_cpu"]
     (entry,) = answer.would_start
     assert entry.event == "cpu pressure falls below 92 (now 97)"
+    (option,) = [option for option in answer.options if "pressure_domains" in option]
+    assert "waits for cpu because its pressure_domains name it" in option
+    assert "the mark cpu_high_pct" in option
     world.cpu_pct = 50.0
     world.look()
     assert world.queued() == []
@@ -170,6 +173,7 @@ def test_an_ended_job_says_whether_a_retry_would_be_taken() -> None:
     world.ask(CancelJobs(jobs=(waiting,), reason="superseded"))
     answer = explained(world, waiting)
     assert any("--retry-terminal would be accepted" in option for option in answer.options)
+    assert f"if it should run after all: praxist-zmq retry {waiting} [-- CMD...]" in answer.options
     world.broker.soft.low_space = True
     refused = explained(world, waiting)
     assert any(option.startswith("a retry would be refused now") for option in refused.options)

@@ -10,6 +10,7 @@ from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.commands import FenceSeen
 from praxist_zmq.core.lease_memory import IDLE_PEERS_MAX
 from praxist_zmq.core.leases import cooldown_ms
+from praxist_zmq.core.narrate import line
 from praxist_zmq.protocol.claims import Envelope, LeaseRow
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.replies import LeaseDeclined, LeaseReply, LeasesReply, Refusal
@@ -19,6 +20,7 @@ from praxist_zmq.protocol.requests import (
     DeclineLease,
     ExplainJob,
     FreezeGeneration,
+    GetLease,
     GetStatus,
     ListLeases,
     PublishResult,
@@ -34,6 +36,12 @@ WINDOW_MS = 180_000
 def kinds(world: LeaseWorld) -> list[str]:
     """Kinds of all events, in order."""
     return [decode_event(body).kind for body in world.disk]
+
+
+def narrated(world: LeaseWorld) -> str:
+    """The last event about a locator that was worth nothing, in words."""
+    events = [decode_event(body) for body in world.disk]
+    return [line(1, event).text for event in events if event.kind == "lease_counted"][-1]
 
 
 def stats(world: LeaseWorld) -> Any:
@@ -255,8 +263,13 @@ def test_a_submission_without_its_locator_ends_the_lease() -> None:
 def test_locators_of_others_and_of_nobody_harm_nothing() -> None:
     world = LeaseWorld()
     lease = world.granted("a")
-    assert world.send("b", "t1", lease.lease_id).new
-    assert world.send("c", "t2", "no such thing at all").new
+    told = world.send("b", "t1", lease.lease_id)
+    assert told.new
+    assert told.notes == (f"lease {lease.lease_id} is a's, of generation 0; taken without it",)
+    assert narrated(world) == f"lease {lease.lease_id} sent by b: stale submission"
+    told = world.send("c", "t2", "no such thing at all")
+    assert told.new
+    assert told.notes == ("lease no such thing at all is unknown; taken without it",)
     assert world.lease("a") is not None
     assert stats(world).stale_submission == 2
 
@@ -281,10 +294,16 @@ def test_the_room_of_a_lease_is_held_until_the_broker_has_ended_it() -> None:
 def test_a_submission_after_the_window_is_stale_and_the_lease_expired() -> None:
     world = LeaseWorld()
     lease = world.granted("a")
-    world.now_ms += WINDOW_MS + 1
-    assert world.send("a", "t1", lease.lease_id, work_class="mature").new
+    world.now_ms += WINDOW_MS + 7_500
+    told = world.send("a", "t1", lease.lease_id, work_class="mature")
+    assert told.new
+    over = f"lease {lease.lease_id} expired "
+    assert told.notes[0].startswith(over)
+    assert told.notes[0] in [f"{over}{n} s ago; taken without it" for n in (7, 8)]
     assert world.ended(lease.lease_id) == ("expired", "response_window_elapsed")
-    assert stats(world).by_priority["mature"].stale_submission == 1
+    again = world.send("a", "t2", lease.lease_id, work_class="mature")
+    assert again.notes == told.notes
+    assert stats(world).by_priority["mature"].stale_submission == 2
 
 
 @pytest.mark.parametrize(
@@ -337,6 +356,38 @@ def test_declining_cools_the_peer_down_longer_each_time() -> None:
     world.send("a", "t1", lease.lease_id, work_class="mature")
     assert not world.broker.soft.leases.cooling_ms
     assert not world.broker.state.leases.declines
+
+
+def test_a_peer_without_a_lease_is_told_what_became_of_its_last() -> None:
+    world = LeaseWorld()
+    lease = world.granted("a")
+    decline(world, "a")
+    told = world.ask(GetLease(peer="a"))
+    assert (told.lease, told.waiting) == (None, False)
+    assert (told.last.lease_id, told.last.state) == (lease.lease_id, "declined")
+    assert 59 < told.cooling_s <= 60
+    other = world.ask(GetLease(peer="b"))
+    assert (other.last, other.cooling_s) == (None, None)
+
+
+def test_a_generation_in_a_name_that_was_never_opened_is_told() -> None:
+    world = LeaseWorld()
+    told = world.ask(RegisterIdle(peer="gen7_peer2"))
+    assert told.note == "generation 7 was never opened; taken for the current one, 0"
+    assert world.ask(RegisterIdle(peer="gen0_peer2")).note is None
+    assert world.ask(RegisterIdle(peer="p")).note is None
+
+
+def test_evidence_that_may_be_a_slip_is_noted() -> None:
+    world = LeaseWorld()
+    world.send("a", "t1")
+    assert world.ask(PublishResult(tag="t1", generation=0)).notes == ()
+    assert world.ask(PublishResult(tag="t1", peer="b", generation=0)).notes == (
+        "it stays a's, not b's",
+    )
+    assert world.ask(PublishResult(tag="nosuchtag", peer="a", generation=0)).notes == (
+        "no job of generation 0 has this tag; mistyped it counts all the same",
+    )
 
 
 def test_another_priority_is_offered_while_one_cools_once_it_is_wanted() -> None:
