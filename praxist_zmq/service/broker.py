@@ -38,7 +38,7 @@ from ..host.signal_pipe import SignalPipe
 from ..ledger.files import remove_leftovers
 from ..ledger.log import Ledger
 from ..protocol import codec
-from ..protocol.orders import SampleNow, WriteClosingSignal
+from ..protocol.orders import SampleNow
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
@@ -241,13 +241,16 @@ class BrokerShell:
     # -- out ------------------------------------------------------------------------------
 
     def _send(self, outbox: list[Send]) -> None:
-        """Answers first: somebody waits for them. What follows takes its time anyway."""
+        """Answers first: somebody waits for them. What follows takes its time anyway. Only close
+        files come before: who is told of a close looks for them."""
         replies: dict[bytes, list[bytes]] = {}
         for send in outbox:
             if send.to == "client":
                 gateway, routing = send.address
                 body = reply_body(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
+            elif send.to == "files":
+                self.files.write_closing_signal(send.message)
         for gateway, parts in replies.items():
             self.hop.send(gateway, b"replies", parts, group=2)
         self._send_inward(outbox)
@@ -270,8 +273,6 @@ class BrokerShell:
                     self._lost.append(SupplyLost(send.address))
             elif isinstance(send.message, SampleNow):
                 self._sampler.ask()
-            elif isinstance(send.message, WriteClosingSignal):
-                self.files.write_closing_signal(send.message)
         if publications and self._gateway is not None:
             self.hop.send(self._gateway, b"publish", publications, group=2)
         for address, parts in orders.items():

@@ -55,7 +55,7 @@ def woken(place: Place, *, quick: bool) -> list[Figure]:
             client.lease_decline(lease.peer)
             wakes += _bare_wakes(place.directory, RESTED)
             for _ in range(RESTED):
-                time.sleep(REST_S)
+                limits.rest(REST_S)
                 syncs += limits.sync_seconds(place.directory, 1, 1)
         writes.close()
     p99 = 1e3 * quantile(ours, 0.99)
@@ -148,7 +148,7 @@ def _publish(endpoint: str, pipe: Connection) -> None:
     socket.recv()  # the subscription
     socket.send(b"0")
     while pipe.recv() == b"next":
-        time.sleep(REST_S)
+        limits.rest(REST_S)
         socket.send(repr(time.clock_gettime(time.CLOCK_MONOTONIC)).encode())
     socket.close(0)
     context.term()

@@ -35,6 +35,11 @@ def sync_seconds(directory: Path, records: int, count: int) -> list[float]:
     return found
 
 
+def rest(seconds: float) -> None:
+    """Let the machine come to rest: what is measured is what it costs to wake it."""
+    select.poll().poll(1e3 * seconds)
+
+
 @contextlib.contextmanager
 def echo(directory: Path, *, durable: bool = False) -> Iterator[str]:
     """A bare ROUTER in a process of its own that sends back what it gets; its endpoint.
