@@ -249,7 +249,7 @@ class BrokerShell:
                 gateway, routing = send.address
                 body = reply_body(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
-            elif send.to == "files":
+            elif isinstance(send.message, WriteClosingSignal):
                 self.files.write_closing_signal(send.message)
         for gateway, parts in replies.items():
             self.hop.send(gateway, b"replies", parts, group=2)
