@@ -38,7 +38,7 @@ from ..host.signal_pipe import SignalPipe
 from ..ledger.files import remove_leftovers
 from ..ledger.log import Ledger
 from ..protocol import codec
-from ..protocol.orders import SampleNow
+from ..protocol.orders import SampleNow, WriteClosingSignal
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
