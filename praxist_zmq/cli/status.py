@@ -232,7 +232,7 @@ def _pressure(status: Json) -> str | None:
     written = parse_stamp(status.get("at"))
     if age_s is not None and status["health"] == "down" and written is not None:
         age_s += max(0.0, now_s() - written)
-    return told + marks_words(status) + ("" if age_s is None else f"   ({span(age_s)} old)")
+    return told + marks_words(status) + ("" if age_s is None else f"  ({span(age_s)} old)")
 
 
 def _gpus(status: Json, devices: list[Json] | None) -> str | None:

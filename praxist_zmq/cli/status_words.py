@@ -34,8 +34,8 @@ def marks_words(status: Json) -> str:
     marks = (status.get("limits") or {}).get("high_pct") or {}
     if not marks:
         return ""
-    numbers = " / ".join(f"{marks.get(name, 0):g}" for name in ("cpu", "memory", "io"))
-    return f"   high marks {numbers}"
+    numbers = "/".join(f"{marks.get(name, 0):g}" for name in ("cpu", "memory", "io"))
+    return f"  high marks {numbers}"
 
 
 def device_words(devices: list[Json] | None) -> list[str]:
