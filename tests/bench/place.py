@@ -147,10 +147,10 @@ class Run:
 @contextlib.contextmanager
 def place(parent: Path = Path("/tmp")) -> Iterator[Place]:
     """Everything of one benchmark below one directory; gone at the end, processes too."""
-    outermost = Path(tempfile.mkdtemp(prefix="pzb-", dir=parent))
+    outermost = Path(tempfile.mkdtemp(prefix="b-", dir=parent))
     _apart(outermost)
-    directory = outermost / "b"
-    directory.mkdir(mode=0o700)
+    # Which part of the disk follows from the name: another one each time.
+    directory = Path(tempfile.mkdtemp(prefix="", dir=outermost))
     saved = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("PRAXIST_")]:
         del os.environ[name]
