@@ -81,7 +81,7 @@ def _differences(sent: list[int], stamps: Path) -> list[float]:
 def finished(place: Place, *, quick: bool) -> list[Figure]:
     """Trivial jobs from the submission of a batch to the end of its last one."""
     found = []
-    count, runs = (120, 1) if quick else (400, 3)
+    count, runs = (300, 1) if quick else (400, 3)
     for slots in (2, 8):
         rates, ones, manys = [], [], []
         with place.run(f"jobs{slots}", slots) as run, Client(run.paths.run_dir) as client:
