@@ -125,6 +125,9 @@ class LeaseHistory:
         self._due: dict[str, str] = {}
         """Leases that a job was just to end -> that job."""
         self._last: Any = None
+        self._cut_short: Any = None
+        """The submission with which the broker before this one ended: the rest of its batch did
+        not reach the disk, and the next broker makes it good."""
         self._peer_of: dict[str, str] = {}
         self._bounds: tuple[int, int, int] | None = None
         self._limit = 0
@@ -147,6 +150,7 @@ class LeaseHistory:
         match event:
             case ev.BrokerStarted():
                 self._before_epoch = set(self._live)
+                self._cut_short = self._last
             case ev.PolicyAdopted():
                 bounds = _bounds(event.policy)
                 if bounds != self._bounds:
@@ -216,10 +220,14 @@ class LeaseHistory:
 
     def _consumed(self, event: ev.LeaseEnded, lease: ev.LeaseGranted) -> Iterable[str]:
         name, brought = event.lease_id, self._last
+        cut = self._cut_short
+        made_good = isinstance(cut, ev.JobQueued | ev.JobRetried) and cut.lease_id == name
+        if made_good:
+            brought = cut
         if not isinstance(brought, ev.JobQueued | ev.JobRetried) or brought.job != event.job:
             yield f"{name} was consumed apart from the submission of {event.job}"
             return
-        if name in self._before_epoch:
+        if name in self._before_epoch and not made_good:
             yield f"{name} was consumed after its broker was gone"
         if brought.lease_id != name:
             yield f"{name} was consumed by {event.job}, which named {brought.lease_id}"

@@ -35,6 +35,8 @@ class RunWitness:
         self.jobs: dict[str, ev.JobQueued] = {}
         self.state: dict[str, str] = {}
         self.live: dict[str, ev.LeaseGranted] = {}
+        self._cut_short: Any = None
+        """What the disk ended with before the newest broker."""
         self.ended: dict[str, str] = {}
         self.holding: dict[str, str] = {}
         """Attempt that holds an allocation -> its job."""
@@ -107,6 +109,8 @@ class RunWitness:
             case ev.AllocationReleased():
                 self.holding.pop(event.attempt, None)
                 self._broker.run.freed(event.attempt)
+            case ev.BrokerStarted():
+                self._cut_short = self.history[-1] if self.history else None
             case ev.LeaseGranted() | ev.LeaseEnded():
                 self._lease(event, before)
             case ev.PolicyAdopted():
@@ -166,6 +170,8 @@ class RunWitness:
 
     def _lease(self, event: Any, before: Any) -> None:
         name = event.lease_id
+        if getattr(self._cut_short, "lease_id", None) == name:
+            before = self._cut_short  # of its batch only the job reached the disk
         if isinstance(event, ev.LeaseGranted):
             self.grants += 1
             if name in self.live or name in self.ended:

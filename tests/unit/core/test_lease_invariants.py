@@ -95,7 +95,7 @@ MOVED = ev.LimitChanged(at_ms=1, before=3, limit=1, reason="test")
         (again(ev.LeaseEnded), "it had consumed"),
         (without(ev.LeaseEnded), "outlived j-1"),
         (before(ev.LeaseEnded, MOVED), "consumed apart from the submission of j-1"),
-        (before(ev.LeaseEnded, STARTED), "consumed apart"),
+        (before(ev.LeaseEnded, STARTED), None),  # a batch cut short, made good by the next broker
         (changed(ev.LeaseEnded, job="j-2"), "consumed apart"),
         (changed(ev.LeaseEnded, outcome="declined"), "is declined and has the job j-1"),
         (changed(ev.JobQueued, lease_id="supply-7-f"), "which named supply-7-f"),
