@@ -211,9 +211,7 @@ class ClaimMachine:
         refused = refused or refuse_sender(self.state, request)
         if refused is not None:
             return refused
-        current = self._audience.speaks_at(request.run_key, command.address)
-        if isinstance(request, Reserve | ClaimLease) and not current:
-            return deny("conflict", "its broker has registered over another connection since")
+        self._audience.at(request.run_key, command.address)
         broker = self.state.runs[request.run_key].broker
         seen = self._granted.has(broker, command.request_id)
         told = self._denied.get(broker, command.request_id)
@@ -265,7 +263,7 @@ class ClaimMachine:
             self._recovered[run.run_key] = frozenset(request.attempts)
             self._disown(run.run_key, frozenset(request.attempts), stamp, decision)
             self._granted.add(run.broker, command.request_id)
-            self._audience.at(run.run_key, command.address)
+        self._audience.at(run.run_key, command.address)
         return Registered(registry_epoch=self.state.epoch, view=self._views.of(command.uid))
 
     def _report(self, request: ReportLoad, stamp: Stamp) -> None:

@@ -69,11 +69,6 @@ class Audience:
         """The run's broker listens there."""
         self._addresses[run_key] = address
 
-    def speaks_at(self, run_key: str, address: Any) -> bool:
-        """Whether what comes from there is the broker's word of now. What waited of a connection
-        that it has lost may be read after the first words of the next one."""
-        return bool(self._addresses.setdefault(run_key, address) == address)
-
     def leave(self, run_key: str) -> None:
         """The run is told nothing more."""
         self._addresses.pop(run_key, None)

@@ -33,7 +33,7 @@ class Desk:
         self,
         request: Any,
         request_id: str | None = None,
-        address: Any = None,
+        address: Any = b"a",
         uid: int = 1000,
         mono_ms: int = 0,
     ) -> Any:
@@ -42,7 +42,7 @@ class Desk:
         decision = self.machine.decide(asked, stamp(mono_ms))
         self.history += decision.events
         assert len(decision.outbox) == 1
-        assert decision.outbox[0].address == asked.address
+        assert decision.outbox[0].address == address
         return decision.outbox[0].message
 
     def settle(self, mono_ms: int = 0) -> list[Any]:

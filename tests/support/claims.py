@@ -126,19 +126,13 @@ def release_lease(name: str, number: int, epoch: int = 1) -> ReleaseLease:
 
 
 def command(
-    request: Any, request_id: str | None = None, address: Any = None, uid: int = 1000
+    request: Any, request_id: str | None = None, address: Any = b"a", uid: int = 1000
 ) -> ClaimCommand:
     """A request as the shell hands it on; each has a fresh request id unless one is given."""
     chosen = request_id or f"request-{next(_request_numbers)}"
-    if address is None:
-        address = _ADDRESSES.get(getattr(request, "run_key", ""), b"a")
     return ClaimCommand(address=address, request_id=chosen, request=request, uid=uid, pid=4242)
 
 
 def stamp(mono_ms: int = 0) -> Stamp:
     """A time of arrival."""
     return Stamp(at_ms=1_700_000_000_000 + mono_ms, mono_ms=mono_ms)
-
-
-_ADDRESSES = {run_key(name): name.encode() for name in map(chr, range(ord("a"), ord("z") + 1))}
-"""Where the broker of a run speaks from, by the name of the run."""

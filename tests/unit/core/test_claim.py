@@ -125,20 +125,6 @@ def test_late_copies_of_granted_requests_change_nothing(desk: Desk) -> None:
     assert desk.held() == {(A, "j-1.1")}, "a late release freed a newer hold"
 
 
-def test_what_a_lost_connection_still_brings_holds_nothing() -> None:
-    desk = Desk()
-    desk.register("a")
-    run = RegisterRun(run=run_row("a", 1), attempts=())
-    desk.ask(run, address=b"a again")
-    late = desk.ask(reserve("a", "j-1.1", exclusive("gpu0")), address=b"a")
-    assert late.code == "conflict"
-    assert desk.held() == set()
-    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")), address=b"a again")
-    assert {attempt for _, attempt in desk.held()} == {"j-1.1"}
-    desk.register("b")
-    assert b"a" not in {send.address for send in desk.settle()}, "and is told nothing"
-
-
 def test_a_late_copy_of_a_denied_request_holds_nothing(desk: Desk) -> None:
     """Its run has made another plan since, and would never give the room back."""
     desk.ask(reserve("b", "j-1.1", exclusive("gpu0"), epoch=1))
