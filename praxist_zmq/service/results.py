@@ -132,7 +132,7 @@ def _body(config: ChildConfig) -> int:
             if signals in ready and "end" in signals.drain():
                 return 0
             link.drain()
-            if link.connected_again():  # asked in every turn: else the poller tells it for ever
+            if link.connected_again():
                 reader.tell_all()
             if clock.mono_ms() < due_ms:
                 continue

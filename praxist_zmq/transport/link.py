@@ -22,10 +22,9 @@ from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket, send_no
 from .door import Door
 from .frames import FrameReader
 from .monitor import ConnectionMonitor
-from .parts import messages, pack, unpack
+from .parts import CHANNEL_BYTES_MAX, messages, pack, unpack
 
 LINK_MESSAGES_MAX = 10_000
-CHANNEL_BYTES_MAX = 32
 
 
 class LinkMessage(NamedTuple):

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 PARTS_MAX = 8_192
 MESSAGE_BYTES = 32 * 1024 * 1024
 """From this size on what is sent goes in several messages; one part may be larger."""
+CHANNEL_BYTES_MAX = 32
+"""Of the name that says what the parts are."""
 LENGTH = struct.Struct("<I")
 
 

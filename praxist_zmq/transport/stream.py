@@ -12,14 +12,13 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from .context import REPLY_BYTES_MAX
-from .parts import LENGTH, messages, pack, unpack
+from .parts import CHANNEL_BYTES_MAX, LENGTH, messages, pack, unpack
 
 READ_BYTES = 64 * 1024
 READS_A_TURN = 256
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Of what the other end did not take yet. One packet, when nothing waits before it, may be more."""
 PACKET_BYTES_MAX = REPLY_BYTES_MAX + 64
-CHANNEL_BYTES_MAX = 32
 _HEAD = struct.Struct("<IB")
 _FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 

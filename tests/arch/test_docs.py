@@ -48,7 +48,7 @@ def test_the_page_on_testing_has_every_folder_once_and_every_campaign() -> None:
     rows = re.findall(r"^\| `(tests/\w+)` \|", text, re.MULTILINE)
     folders = {f"tests/{path.parent.name}" for path in CHECKOUT.glob("tests/*/__init__.py")}
     assert sorted(rows) == sorted(folders)
-    for verb in ("test", "check", "bench", "crash"):
+    for verb in ("test", "check", "bench", "crash", "simulate"):
         assert f"`bin/{verb}`" in text, verb
 
 
