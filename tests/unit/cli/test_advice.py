@@ -337,7 +337,7 @@ def test_the_age_of_what_a_dead_scheduler_saw_goes_on(
     host = {"cpu_pct": 61.2, "memory_pct": 48.0, "io_pct": None, "age_s": 0.5}
     file = run_dir / "resource_scheduler" / "status.json"
     file.write_text(json.dumps({"host": host, "at": "2026-11-29T12:05:00.000Z"}))
-    assert "io unknown   (30m00s old)" in call("status").out
+    assert "io unknown  (30m00s old)" in call("status").out
 
 
 def test_a_log_cannot_steer_a_terminal_and_stays_as_it_is_in_a_pipe(
