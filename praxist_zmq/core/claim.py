@@ -5,10 +5,10 @@ it never trusts a run that lost its epoch. Source of the rules: design 2 (promis
 design 3 "plan and apply across runs".
 
 **Idempotence.** `RegisterRun`, `Reserve`, `Bind`, `Release` and what is asked of leases say what
-shall be, so sending one again gives the same answer. A copy that a broken connection delivers late,
-after the state moved on, must change nothing either: a request id that was granted to the same
-broker before is answered from the state as it is now, and one to hold something that was denied is
-denied again: its sender has made another plan since (`claim_memory`).
+shall be, so sending one again gives the same answer. What a broken connection delivers late, after
+the state moved on, changes nothing (`claim_memory`): a request id that was granted to the same
+broker before is answered from the state as it is now, one to hold something that was denied is
+denied again, and so is one whose broker has registered on another connection since.
 
 **When a row ends.**
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
@@ -70,7 +70,7 @@ from .claim_commands import (
 )
 from .claim_fair import Raises, Wants
 from .claim_leases import EVERYBODY, LeaseHolds
-from .claim_memory import DeniedRequests, GrantedRequests
+from .claim_memory import DeniedRequests, GrantedRequests, Registrations
 from .claim_state import ClaimState, RowKey, Watch
 from .claim_view import Audience, HostViews
 from .decision import Decision, Send, Stamp, Undecodable
@@ -95,6 +95,7 @@ class ClaimMachine:
         self._orphan_due_ms: dict[str, int] = {}
         self._granted = GrantedRequests()
         self._denied = DeniedRequests()
+        self._registrations = Registrations()
         self._orphans_may_exist = True
         self._recorded = 0
         self.refused: dict[str, int] = {}
@@ -160,6 +161,7 @@ class ClaimMachine:
             case RunDeregistered():
                 self._audience.changed(event.run_key)
                 self._audience.leave(event.run_key)
+                self._registrations.forget(event.run_key)
                 self._recovered.pop(event.run_key, None)
                 self._wants.forget(event.run_key)
                 self._leases.end_run(event.run_key)
@@ -208,7 +210,7 @@ class ClaimMachine:
         refused = refuse_user(self.state, key, uid, command.forged)
         if refused is None and isinstance(request, RegisterRun):
             return self._register(command, request, stamp, decision)
-        refused = refused or refuse_sender(self.state, request)
+        refused = refused or refuse_sender(self.state, request, self._registrations)
         if refused is not None:
             return refused
         self._audience.at(request.run_key, command.address)
@@ -249,9 +251,12 @@ class ClaimMachine:
         old = self.state.runs.get(run.run_key)
         if old is not None and run.epoch < old.epoch:
             return deny("stale_epoch", f"epoch {run.epoch} is over; {old.epoch} serves it")
-        full = refuse_run(self.state, run) if old is None else None
-        if full is not None:
-            return full
+        number = (run.epoch, request.registration)
+        refused = self._registrations.late(run.run_key, number)
+        if refused is None and old is None:
+            refused = refuse_run(self.state, run)
+        if refused is not None:
+            return refused
         if self._granted.has(run.broker, command.request_id):
             if old is None or old.broker != run.broker:
                 return deny("stale_epoch", "this registration was replaced since")
@@ -264,6 +269,7 @@ class ClaimMachine:
             self._disown(run.run_key, frozenset(request.attempts), stamp, decision)
             self._granted.add(run.broker, command.request_id)
         self._audience.at(run.run_key, command.address)
+        self._registrations.add(run.run_key, number)
         return Registered(registry_epoch=self.state.epoch, view=self._views.of(command.uid))
 
     def _report(self, request: ReportLoad, stamp: Stamp) -> None:

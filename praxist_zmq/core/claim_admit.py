@@ -8,11 +8,10 @@ host limit and fairness are about what starts. It changes nothing. Source of the
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..protocol.claims import Denied, DeviceFacts, Envelope, Reserve, RunRow
+from ..protocol.claims import Denied, DeviceFacts, Envelope, OfRun, Reserve, RunRow
 from .claim_fair import Wants
 from .claim_fit import DeviceSums, misfit
+from .claim_memory import Registrations
 from .claim_state import ClaimState
 
 RUNS_MAX = 128
@@ -74,8 +73,8 @@ def refuse_malformed(
     return None
 
 
-def refuse_sender(state: ClaimState, request: Any) -> Denied | None:
-    """Why this epoch does not speak for the run that the request names, or None."""
+def refuse_sender(state: ClaimState, request: OfRun, registrations: Registrations) -> Denied | None:
+    """Why this epoch, or what it says here, does not speak for the run that is named, or None."""
     attempt = getattr(request, "attempt", None)
     run = state.runs.get(request.run_key)
     if run is None or request.epoch > run.epoch:
@@ -85,7 +84,7 @@ def refuse_sender(state: ClaimState, request: Any) -> Denied | None:
         return deny(
             "stale_epoch", f"epoch {request.epoch} is over; {run.epoch} serves the run", attempt
         )
-    return None
+    return registrations.late(request.run_key, (request.epoch, request.registration))
 
 
 def _full(state: ClaimState, request: Reserve) -> Denied | None:

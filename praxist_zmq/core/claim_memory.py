@@ -1,4 +1,5 @@
-"""Which requests were granted or denied: a late copy of one must change nothing.
+"""Which requests were granted or denied, and which are of a lost connection: what comes late must
+change nothing.
 
 Source: design 3 (every request is safe to repeat).
 """
@@ -9,6 +10,9 @@ from collections import OrderedDict
 
 from ..protocol.claims import Denied
 from ..protocol.process import ProcessIdentity
+
+Number = tuple[int, int]
+"""Epoch of a broker and its registration within it."""
 
 REQUESTS_REMEMBERED = 16_384
 """Request ids kept; a late copy is older than this many requests only after minutes."""
@@ -47,3 +51,28 @@ class DeniedRequests:
         self._denied[broker, request_id] = denied
         if len(self._denied) > REQUESTS_REMEMBERED:
             self._denied.popitem(last=False)
+
+
+class Registrations:
+    """The newest registration of each run. A broker registers once on each connection, first of
+    all; so what bears a lower number was left in one that it lost, and it took back all that it
+    asked there. Its request id may never have been seen."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, Number] = {}
+
+    def late(self, run_key: str, number: Number) -> Denied | None:
+        """The answer to what was asked under a registration that was replaced, else None."""
+        newest = self._newest.get(run_key, number)
+        if number >= newest:
+            return None
+        told = f"epoch {number[0]}, registration {number[1]}: the run has registered since"
+        return Denied(code="stale_epoch", detail=told)
+
+    def add(self, run_key: str, number: Number) -> None:
+        """It is registered."""
+        self._newest[run_key] = number
+
+    def forget(self, run_key: str) -> None:
+        """It is no longer registered."""
+        self._newest.pop(run_key, None)

@@ -43,7 +43,10 @@ def adjust(turn: Turn) -> None:
         soft.limit_sample_ms = sample.sampled_at_mono_ms
         turn.claim(
             claims.RaiseLimit(
-                run_key=soft.run_key, epoch=state.epoch, interval_ms=interval_ms(policy)
+                run_key=soft.run_key,
+                epoch=state.epoch,
+                registration=soft.registrations,
+                interval_ms=interval_ms(policy),
             ),
             "raise",
         )

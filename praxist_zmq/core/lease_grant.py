@@ -178,6 +178,7 @@ def _ask_hold(turn: Turn, lease_id: str, proposal: Proposal, window: int) -> Non
     message = claims.ClaimLease(
         run_key=turn.soft.run_key,
         epoch=turn.state.epoch,
+        registration=turn.soft.registrations,
         lease_id=lease_id,
         envelope=proposal.envelope,
         facts=proposal.facts,

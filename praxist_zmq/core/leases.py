@@ -227,7 +227,12 @@ def ask_release(turn: Turn, lease_id: str) -> None:
     """Tell the registry; without one it is told once it is there."""
     soft = turn.soft
     if soft.registry_ready:
-        message = ReleaseLease(run_key=soft.run_key, epoch=turn.state.epoch, lease_id=lease_id)
+        message = ReleaseLease(
+            run_key=soft.run_key,
+            epoch=turn.state.epoch,
+            registration=soft.registrations,
+            lease_id=lease_id,
+        )
         turn.claim(message, "release_lease", lease_id)
 
 

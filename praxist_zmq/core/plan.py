@@ -97,6 +97,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
         Reserve(
             run_key=soft.run_key,
             epoch=state.epoch,
+            registration=soft.registrations,
             attempt=attempt,
             envelope=envelope,
             facts=facts,

@@ -53,7 +53,11 @@ def connected(turn: Turn) -> None:
         limit=state.limit,
     )
     soft.load_reported, soft.want_reported = _load(state), None
-    turn.claim(claims.RegisterRun(run=run, attempts=tuple(sorted(state.attempts))), "register")
+    soft.registrations += 1
+    attempts = tuple(sorted(state.attempts))
+    turn.claim(
+        claims.RegisterRun(run=run, registration=soft.registrations, attempts=attempts), "register"
+    )
 
 
 def register_again(turn: Turn) -> None:
@@ -74,7 +78,12 @@ def leave(turn: Turn) -> None:
     """We end in order: the registry need not find out. What our attempts hold stays held."""
     if turn.soft.registry_ready:
         turn.claim(
-            claims.DeregisterRun(run_key=turn.soft.run_key, epoch=turn.state.epoch), "deregister"
+            claims.DeregisterRun(
+                run_key=turn.soft.run_key,
+                epoch=turn.state.epoch,
+                registration=turn.soft.registrations,
+            ),
+            "deregister",
         )
 
 
@@ -173,6 +182,7 @@ def _claim_again(turn: Turn, attempt: Attempt) -> None:
         claims.Reserve(
             run_key=turn.soft.run_key,
             epoch=turn.state.epoch,
+            registration=turn.soft.registrations,
             attempt=attempt.attempt,
             envelope=Envelope(
                 device_uuids=attempt.device_uuids,
@@ -291,6 +301,7 @@ def bind(turn: Turn, attempt: Attempt) -> None:
         claims.Bind(
             run_key=turn.soft.run_key,
             epoch=turn.state.epoch,
+            registration=turn.soft.registrations,
             attempt=attempt.attempt,
             shim=attempt.shim,
         ),
@@ -341,7 +352,12 @@ def release(turn: Turn, attempt: str) -> None:
     good by the next registration."""
     turn.soft.warnings.pop(_warning(attempt), None)
     turn.claim(
-        claims.Release(run_key=turn.soft.run_key, epoch=turn.state.epoch, attempt=attempt),
+        claims.Release(
+            run_key=turn.soft.run_key,
+            epoch=turn.state.epoch,
+            registration=turn.soft.registrations,
+            attempt=attempt,
+        ),
         "release",
         attempt,
     )
@@ -359,8 +375,8 @@ def report_load(turn: Turn) -> None:
     soft.want_reported = want
     turn.claim(
         claims.ReportLoad(
-            run_key=soft.run_key, epoch=state.epoch, running=load[0], queued=load[1],
-            limit=load[2], want=want,
+            run_key=soft.run_key, epoch=state.epoch, registration=soft.registrations,
+            running=load[0], queued=load[1], limit=load[2], want=want,
         ),
         "load",
     )  # fmt: skip

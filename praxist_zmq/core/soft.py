@@ -142,6 +142,8 @@ class SoftState:
     registry_ready: bool = False
     registry_requests: dict[str, Unanswered] = field(default_factory=dict)
     registry_counter: int = 0
+    registrations: int = 0
+    """How often we registered with the registry: once on each connection."""
     register_again_at_ms: int | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
     held_back: dict[str, Denial] = field(default_factory=dict)

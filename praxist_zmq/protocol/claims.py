@@ -118,23 +118,32 @@ class RegisterRun(Frozen):
 
     kind: Literal["register_run"] = "register_run"
     run: RunRow = Field(description="The run")
+    registration: int = Field(
+        default=0, ge=0, description="Which one it is of this broker's; a lower one comes late"
+    )
     attempts: tuple[AttemptId, ...] = Field(description="Attempts that hold allocations")
 
 
-class DeregisterRun(Frozen):
+class OfRun(Frozen):
+    """What a run's broker asks once it is registered."""
+
+    run_key: RunKey = Field(description="Run")
+    epoch: int = Field(description="Of the sender")
+    registration: int = Field(
+        default=0, ge=0, description="The sender's last; made under an earlier one, it comes late"
+    )
+
+
+class DeregisterRun(OfRun):
     """The run's broker ends in order. Rows of live attempts stay."""
 
     kind: Literal["deregister_run"] = "deregister_run"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
 
 
-class Reserve(Frozen):
+class Reserve(OfRun):
     """Commit exactly this plan, or answer why not with the fresh view."""
 
     kind: Literal["reserve"] = "reserve"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
     attempt: AttemptId = Field(description="Attempt")
     envelope: Envelope = Field(description="What it would hold")
     facts: tuple[DeviceFacts, ...] = Field(
@@ -145,52 +154,42 @@ class Reserve(Frozen):
     )
 
 
-class Bind(Frozen):
+class Bind(OfRun):
     """The attempt's shim is known; from now on only its proved absence frees the row."""
 
     kind: Literal["bind"] = "bind"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
     attempt: AttemptId = Field(description="Attempt")
     shim: ProcessIdentity = Field(description="The shim")
 
 
-class Release(Frozen):
+class Release(OfRun):
     """The attempt's tree is gone, as recorded in the run's ledger."""
 
     kind: Literal["release"] = "release"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
     attempt: AttemptId = Field(description="Attempt")
 
 
-class ReportLoad(Frozen):
+class ReportLoad(OfRun):
     """Counts for the host view. Not durable."""
 
     kind: Literal["report_load"] = "report_load"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
     running: int = Field(ge=0, description="Running jobs")
     queued: int = Field(ge=0, description="Queued jobs")
     limit: int = Field(ge=1, description="Concurrency limit")
     want: Want | None = Field(default=None, description="Holds until the next report, or 6 s")
 
 
-class RaiseLimit(Frozen):
+class RaiseLimit(OfRun):
     """May this run's limit rise by one now? Several runs must not all rise on one sample."""
 
     kind: Literal["raise_limit"] = "raise_limit"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
     interval_ms: int = Field(ge=1, description="The run's adjustment interval")
 
 
-class ClaimLease(Frozen):
+class ClaimLease(OfRun):
     """Hold room for an offer, where no real work and no other offer has it."""
 
     kind: Literal["claim_lease"] = "claim_lease"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
     lease_id: LeaseId = Field(description="Lease")
     envelope: Envelope = Field(description="The largest shape it offers")
     facts: tuple[DeviceFacts, ...] = Field(
@@ -199,12 +198,10 @@ class ClaimLease(Frozen):
     window_ms: int = Field(ge=1, le=4_000_000, description="It ends by itself after this")
 
 
-class ReleaseLease(Frozen):
+class ReleaseLease(OfRun):
     """The offer is over. Of one that is not held: granted all the same."""
 
     kind: Literal["release_lease"] = "release_lease"
-    run_key: RunKey = Field(description="Run")
-    epoch: int = Field(description="Of the sender")
     lease_id: LeaseId = Field(description="Lease")
 
 

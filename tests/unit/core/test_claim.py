@@ -30,11 +30,9 @@ from praxist_zmq.protocol.claims import (
 from tests.support.claim_desk import A, Desk
 from tests.support.claims import (
     BOOT,
-    claim_lease,
     exclusive,
     process,
     reserve,
-    run_key,
     run_row,
     shared,
     stamp,
@@ -108,37 +106,6 @@ def test_another_envelope_or_shim_for_the_same_attempt_is_a_conflict(desk: Desk)
     assert isinstance(desk.bind("j-1.1"), Granted)
     assert desk.bind("j-1.1", pid=901).code == "conflict"
     assert desk.bind("j-9.1").code == "conflict"
-
-
-def test_late_copies_of_granted_requests_change_nothing(desk: Desk) -> None:
-    first = RegisterRun(run=run_row("a", epoch=2), attempts=())
-    desk.ask(first, "register-1")
-    take = reserve("a", "j-1.1", exclusive("gpu0"), epoch=2)
-    desk.ask(take, "reserve-1")
-    desk.ask(first, "register-1")
-    assert desk.held() == {(A, "j-1.1")}, "a late registration released a newer row"
-    desk.release("j-1.1", epoch=2, request_id="release-1")
-    assert desk.ask(take, "reserve-1").code == "conflict"
-    assert desk.held() == set(), "a late reserve took a device for an attempt that is over"
-    assert isinstance(desk.ask(take, "reserve-2"), Granted)
-    assert isinstance(desk.release("j-1.1", epoch=2, request_id="release-1"), Granted)
-    assert desk.held() == {(A, "j-1.1")}, "a late release freed a newer hold"
-
-
-def test_a_late_copy_of_a_denied_request_holds_nothing(desk: Desk) -> None:
-    """Its run has made another plan since, and would never give the room back."""
-    desk.ask(reserve("b", "j-1.1", exclusive("gpu0"), epoch=1))
-    take = reserve("a", "j-1.1", exclusive("gpu0"))
-    assert desk.ask(take, "reserve-1").code == "conflict"
-    offer = claim_lease("a", 1, exclusive("gpu0"))
-    assert desk.ask(offer, "lease-1").code == "conflict"
-    desk.ask(Release(run_key=run_key("b"), epoch=1, attempt="j-1.1"))
-    denied = desk.ask(take, "reserve-1")
-    assert denied.code == "conflict"
-    assert not denied.view.allocations, "with what is so now"
-    assert desk.ask(offer, "lease-1").code == "conflict"
-    assert desk.held() == set()
-    assert isinstance(desk.ask(take, "reserve-2"), Granted)
 
 
 def test_a_run_must_be_registered_and_current(desk: Desk) -> None:
