@@ -19,7 +19,7 @@ from ..protocol.orders import (
     StopAttempt,
     Welcome,
 )
-from . import credentials, failure, generations, nested, registry_side, storm
+from . import credentials, evidence, failure, nested, registry_side, storm
 from .commands import LauncherSaid
 from .generation_gate import generation_refusal
 from .retry import decide_retry
@@ -331,7 +331,7 @@ def _finish(
     else:
         # First: an end that is on disk is not told again, so its evidence would be lost with the
         # rest of the batch.
-        generations.completed(turn, job)
+        evidence.completed(turn, job)
     turn.record(
         ev.JobFinished(
             at_ms=at_ms,

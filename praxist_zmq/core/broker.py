@@ -22,6 +22,7 @@ from . import (
     concurrency,
     control,
     devices,
+    evidence,
     explain,
     generations,
     lease_grant,
@@ -222,7 +223,7 @@ class Broker:
         elif isinstance(command, SignalSeen):
             generations.signal_seen(turn, command.generation, command.name)
         elif isinstance(command, StoreRead):
-            generations.store_read(turn, command)
+            evidence.store_read(turn, command)
         elif isinstance(command, FenceSeen):
             self.soft.fenced = command.present
         elif isinstance(command, LedgerMeasured):
@@ -353,9 +354,9 @@ class Broker:
             case req.ShowGeneration():
                 return generations.show(turn, request)
             case req.PublishResult():
-                return generations.publish(turn, request)
+                return evidence.publish(turn, request)
             case req.ListResults():
-                return generations.results(turn, request)
+                return evidence.results(turn, request)
             case req.ValidateAttempt():
                 return nested.validate(turn, command, request)
             case req.RegisterIdle():

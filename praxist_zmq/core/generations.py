@@ -10,27 +10,22 @@ Evidence"; the reference of the original system, 3 "Time", 7, 8.
 from __future__ import annotations
 
 import math
-from itertools import islice
 
-from ..errors import PraxistError
 from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.orders import AbandonAttempt, WriteClosingSignal
-from ..protocol.replies import GenerationReply, ResultNoted, ResultsReply
-from ..protocol.reports import StoreRead
-from ..protocol.views import GenerationView, ResultView
+from ..protocol.replies import GenerationReply
+from ..protocol.views import GenerationView
 from . import leases
 from .credentials import refuse_in_plain
 from .generation_gate import named, time_left_ms
-from .identity import identity_of
 from .maturity import advice, maturity, quota_met
 from .soft import SoftState
-from .state import Attempt, BrokerState, Generation, Job, Published
+from .state import Attempt, BrokerState, Generation
 from .timestamps import rfc3339, timestamp
 from .turn import Refused, Turn
 from .withdraw import reject
 
-STORE = "results command"
 QUORUM_MET = "the mature quorum is met"
 NO_DEBT = "no debt of mature evidence is left"
 DEADLINE = "the generation has reached its deadline"
@@ -214,92 +209,6 @@ def show(turn: Turn, request: req.ShowGeneration) -> GenerationReply:
     return _reply(turn, named(turn.state, request.generation))
 
 
-def publish(turn: Turn, request: req.PublishResult) -> ResultNoted:
-    """Evidence is known. The same again changes nothing; mature is never taken back. Raises
-    Refused `generation_unknown`, PraxistError `literal_secret`."""
-    refuse_in_plain("the tag", request.tag, {})
-    refuse_in_plain("the peer's name", request.peer or "", {})
-    found = named(turn.state, request.generation)
-    known = found.results.get(request.tag)
-    peer = request.peer or _peer_of(turn.state, found.number, request.tag)
-    if (
-        known is None
-        or (request.mature and not known.mature)
-        or (known.peer is None and peer is not None)
-    ):
-        turn.record(
-            ev.ResultPublished(
-                at_ms=turn.stamp.at_ms,
-                generation=found.number,
-                tag=request.tag,
-                peer=peer,
-                mature=request.mature,
-                source=request.source,
-            )
-        )
-    result = found.results[request.tag]
-    notes = _publish_notes(turn.state, found.number, request, result)
-    return ResultNoted(new=known is None, result=_result(found.number, result), notes=notes)
-
-
-def store_read(turn: Turn, report: StoreRead) -> None:
-    """What the task's own store holds. A failed reading is told; it takes nothing back."""
-    warnings = turn.soft.warnings
-    unknown: set[int] = set()
-    problem = None if report.problem is None else turn.redacted(report.problem)
-    for one in report.results:
-        number = turn.state.generation if one.generation is None else one.generation
-        if number not in turn.state.generations:
-            unknown.add(number)
-            continue
-        try:
-            publish(
-                turn,
-                req.PublishResult(
-                    tag=one.tag, peer=one.peer, mature=one.mature, generation=number, source="store"
-                ),
-            )
-        except PraxistError as error:
-            problem = problem or error.detail
-    if problem is None and unknown:
-        problem = f"it tells of generations that were never opened: {sorted(unknown)[:8]}"
-    if problem is None:
-        warnings.pop(STORE, None)
-    else:
-        warnings[STORE] = f"the results command: {problem}; what is known stays"
-
-
-def _publish_notes(
-    state: BrokerState, generation: int, request: req.PublishResult, result: Published
-) -> tuple[str, ...]:
-    """What may be a slip: a tag of no job, which a peer's own process may have, or another peer."""
-    notes = []
-    if _peer_of(state, generation, request.tag) is None:
-        notes.append(
-            f"no job of generation {generation} has this tag; mistyped it counts all the same"
-        )
-    if request.peer is not None and request.peer != result.peer:
-        notes.append(f"it stays {result.peer}'s, not {request.peer}'s")
-    return tuple(notes)
-
-
-def _peer_of(state: BrokerState, generation: int, tag: str) -> str | None:
-    name = state.identities.get(identity_of(state.run_id, generation, tag))
-    return None if name is None else state.jobs[name].peer
-
-
-def results(turn: Turn, request: req.ListResults) -> ResultsReply:
-    """The evidence of a generation."""
-    found = named(turn.state, request.generation)
-    total = len(found.results)
-    newest = islice(found.results.values(), max(0, total - request.limit), None)
-    return ResultsReply(
-        results=tuple(_result(found.number, one) for one in newest),
-        total=total,
-        maturity=maturity(found, turn.state, turn.state.leases.mature_peers(found.number)),
-    )
-
-
 # -- what follows by itself -------------------------------------------------------------------
 
 
@@ -311,7 +220,7 @@ def advance(turn: Turn) -> None:
             freeze_one(turn, found, DEADLINE, signal=True)
         elif found.phase == "assessment" and quota_met(found, state):
             freeze_one(turn, found, _enough(found), signal=True)
-        if found.phase == "frozen" and not found.counts["running"] and not found.counts["queued"]:
+        if found.phase == "frozen" and _has_drained(found, state):
             turn.record(ev.GenerationClosed(at_ms=turn.stamp.at_ms, generation=found.number))
 
 
@@ -328,25 +237,6 @@ def resume(turn: Turn) -> None:
             _reject_queue(turn, found, "generation_closing", only_ordinary=False)
         if found.signal:
             turn.send("files", WriteClosingSignal(generation=found.number, present=True))
-
-
-def completed(turn: Turn, job: Job) -> None:
-    """Mature work has ended well: evidence, where its generation says so. Told before its end."""
-    found = turn.state.generations[job.generation]
-    known = found.results.get(job.tag)
-    if not found.publish_completed or job.work_class != "mature":
-        return
-    if known is None or not known.mature:
-        turn.record(
-            ev.ResultPublished(
-                at_ms=turn.stamp.at_ms,
-                generation=found.number,
-                tag=job.tag,
-                peer=job.peer,
-                mature=True,
-                source="completion",
-            )
-        )
 
 
 def signal_seen(turn: Turn, generation: int, name: str) -> None:
@@ -369,6 +259,16 @@ def deadline_due_ms(state: BrokerState, soft: SoftState) -> int | None:
 def _past_deadline(turn: Turn, found: Generation) -> bool:
     left_ms = time_left_ms(found, turn.soft)
     return left_ms is not None and left_ms <= 0
+
+
+def _has_drained(found: Generation, state: BrokerState) -> bool:
+    """Nothing of it waits, runs, or is held: a job may be over while its allocation is not, where
+    the record of the release was cut off."""
+    return not (
+        found.counts["running"]
+        or found.counts["queued"]
+        or any(state.jobs[each.job].generation == found.number for each in state.attempts.values())
+    )
 
 
 def _at_barrier(turn: Turn, found: Generation) -> list[Attempt]:
@@ -433,15 +333,4 @@ def view(found: Generation, state: BrokerState, soft: SoftState) -> GenerationVi
         results=len(found.results),
         maturity=figures,
         advice=advice(found, figures.target),
-    )
-
-
-def _result(number: int, one: Published) -> ResultView:
-    return ResultView(
-        generation=number,
-        tag=one.tag,
-        peer=one.peer,
-        mature=one.mature,
-        source=one.source,
-        published_at=timestamp(one.at_ms),
     )

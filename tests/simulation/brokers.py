@@ -47,6 +47,8 @@ class SimBroker(MachineShell):
         self.gateway_wire: FakeWire | None = None
         self._pending: dict[str, tuple[int, Any]] = {}
         self._lost: list[Any] = []
+        self._out = 0
+        """Leases and offers at the last look."""
 
     # -- its life ---------------------------------------------------------------------------
 
@@ -223,8 +225,11 @@ class SimBroker(MachineShell):
             faults.append(f"a peer has two live leases: {sorted(peers)}")
         if set(memory.idle) & set(peers):
             faults.append("a peer waits and has a lease")
-        if len(peers) + len(memory.offers) > state.limit:
+        out = len(peers) + len(memory.offers)
+        # What is out when the limit falls stays, until real work comes (A42).
+        if out > max(state.limit, self._out):
             faults.append(f"{len(peers)} leases and {len(memory.offers)} offers for {state.limit}")
+        self._out = out
         for words in faults:
             self.world.fault(f"{self.name}: {words}")
 

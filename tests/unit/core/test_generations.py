@@ -12,7 +12,7 @@ from praxist_zmq.core.commands import ClientRequest, SignalSeen
 from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.invariants import check_at_rest, check_history
 from praxist_zmq.protocol.codec import decode_event
-from praxist_zmq.protocol.orders import ReleaseAttempt
+from praxist_zmq.protocol.orders import ReleaseAttempt, SpawnAttempt
 from praxist_zmq.protocol.replies import Refusal
 from praxist_zmq.protocol.reports import StoreRead, StoreResult
 from praxist_zmq.protocol.requests import (
@@ -135,6 +135,29 @@ def test_a_restart_finishes_a_close_that_was_cut_off() -> None:
     assert sorted(states(world).values()) == ["rejected", "rejected", "running"]
     assert world.closing == {0}
     assert submit(world, "late").code == "generation_closing"
+
+
+@pytest.mark.parametrize("kept", range(1, 5))
+def test_a_generation_is_closed_when_nothing_of_it_is_held(kept: int) -> None:
+    """Whatever part of the batch that ends its last attempt has reached the disk
+    (`bin/simulate --seed 1478`)."""
+    world = World(limit=1)
+    submit(world, "a")
+    while not any(isinstance(order, SpawnAttempt) for order in world.to_launcher):
+        assert world.deliver()
+    close(world)
+    world.settle()
+    assert world.phase(0) == "closed"
+    kinds = [decode_event(body).kind for body in world.disk]
+    before = kinds.index("attempt_exited")
+    assert len(kinds) == before + 5
+    del world.disk[before + kept :]
+    world.crash_broker()
+    world.settle()
+    assert states(world) == {"a": "rejected"}
+    kinds = [decode_event(body).kind for body in world.disk]
+    assert kinds.index("allocation_released") < kinds.index("generation_closed")
+    assert world.phase(0) == "closed"
 
 
 def test_both_fences_hold_over_a_restart_and_a_snapshot() -> None:
