@@ -32,6 +32,7 @@ from ..core.decision import Send, Stamp, Undecodable
 from ..core.invariants import check_state
 from ..errors import PraxistError
 from ..host.clock import SystemClock
+from ..host.give_way import give_way
 from ..host.identity import boot_id, identity_of, own_pid, own_user
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
@@ -40,7 +41,7 @@ from ..ledger.log import Ledger
 from ..protocol import codec
 from ..protocol.orders import SampleNow, WriteClosingSignal
 from ..protocol.policy import SchedulerPolicy
-from ..protocol.replies import Refusal
+from ..protocol.replies import LeaseReply, LeasesAlive, Refusal
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
 from ..protocol.supply import LeasesPlanned
 from ..transport.context import REPLY_BYTES_MAX
@@ -99,7 +100,7 @@ class BrokerShell:
         broker.soft.fenced = self.files.fenced()
         self._maintained_at_ms = 0
         self._key = broker.soft.credentials_key
-        self.step = Step(broker, ledger, self._send, self._refuse)
+        self.step = Step(broker, ledger, self._send, self._refuse, self._rouse)
 
     def stamp(self) -> Stamp:
         """Now."""
@@ -240,41 +241,57 @@ class BrokerShell:
 
     # -- out ------------------------------------------------------------------------------
 
+    def _rouse(self, outbox: list[Send]) -> None:
+        """A lease comes after a time in which nothing did, and those it passes need as long to wake
+        as the disk to work. So its peer hears on its topic, meanwhile, what it knows already."""
+        told = [(send.address, send.message) for send in outbox if send.to == "leases"]
+        facts = [(topic, fact) for topic, fact in told if isinstance(fact, LeaseReply)]
+        if not facts or self._gateway is None:
+            return
+        sequence = min(fact.sequence for _, fact in facts) - 1
+        alive = codec.encode(LeasesAlive(epoch=facts[0][1].epoch, sequence=sequence))
+        parts = [part for topic, _ in facts for part in (topic, alive)]
+        self.hop.send(self._gateway, b"publish", parts, group=2)
+
     def _send(self, outbox: list[Send]) -> None:
         """Answers first: somebody waits for them. What follows takes its time anyway. Only close
         files come before: who is told of a close looks for them."""
         replies: dict[bytes, list[bytes]] = {}
+        publications: list[bytes] = []
         for send in outbox:
             if send.to == "client":
                 gateway, routing = send.address
                 body = reply_body(send.request_id, send.message)
                 replies.setdefault(gateway, []).extend((routing, body))
+            elif send.to == "events":
+                publications += (b"events", codec.encode(send.message))
+            elif send.to == "leases":
+                publications += (send.address, codec.encode(send.message))
             elif isinstance(send.message, WriteClosingSignal):
                 self.files.write_closing_signal(send.message)
         for gateway, parts in replies.items():
             self.hop.send(gateway, b"replies", parts, group=2)
+        if publications and self._gateway is not None:
+            self.hop.send(self._gateway, b"publish", publications, group=2)
+        if replies or publications:
+            # The kernel put the gateway behind us, on our processor: it expects us to sleep.
+            give_way()
+            self.files.answered(self._clock.mono_ms())
         self._send_inward(outbox)
 
     def _send_inward(self, outbox: list[Send]) -> None:
         orders: dict[bytes, list[bytes]] = {}
-        publications: list[bytes] = []
         for send in outbox:
             if send.to == "launcher":
                 orders.setdefault(send.address, []).append(codec.encode(send.message))
             elif send.to == "registry":
                 body = codec.encode_request(send.request_id or "", send.message)
                 self.registry.send(send.request_id or "", body)
-            elif send.to == "events":
-                publications += (b"events", codec.encode(send.message))
-            elif send.to == "leases":
-                publications += (send.address, codec.encode(send.message))
             elif send.to == "supply":
                 if not self.link.send(send.address, b"supply", [codec.encode(send.message)]):
                     self._lost.append(SupplyLost(send.address))
             elif isinstance(send.message, SampleNow):
                 self._sampler.ask()
-        if publications and self._gateway is not None:
-            self.hop.send(self._gateway, b"publish", publications, group=2)
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
                 self._lost.append(LauncherLost(address))

@@ -32,6 +32,11 @@ from .run_fence import RunFence
 
 STATUS_BUSY_MS = 1_000
 STATUS_IDLE_MS = 5_000
+QUIET_MS = 10
+"""The view is not written in the wake of an answer: whom it passes would queue behind us for a
+processor, as long as all the rest takes."""
+NO_QUIET_MS = 250
+"""So long at most: there may be answers all the time."""
 CLOSING_SIGNAL = "CLOSING_SIGNAL"
 SIGNALS = (CLOSING_SIGNAL, "STOP_SIGNAL", "STOP_SIGNAL_POSTGEN")
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -48,6 +53,8 @@ class BrokerFiles:
         self._fence = RunFence(config.run.shutdown_fence, reopened=config.reopen)
         self._status_at_ms = 0
         self._status_sequence = -1
+        self._answered_at_ms = 0
+        self._answering_since_ms = 0
         self._unwritten: dict[int, WriteClosingSignal] = {}
 
     # -- the door and the view --------------------------------------------------------------
@@ -77,7 +84,15 @@ class BrokerFiles:
     def status_due_ms(self) -> int:
         """When the derived view is to be written again, CLOCK_BOOTTIME milliseconds."""
         changed = self._status_sequence != self._broker.state.last_sequence
-        return self._status_at_ms + (STATUS_BUSY_MS if changed else STATUS_IDLE_MS)
+        due = self._status_at_ms + (STATUS_BUSY_MS if changed else STATUS_IDLE_MS)
+        quiet = self._answered_at_ms + QUIET_MS
+        return max(due, min(quiet, self._answering_since_ms + NO_QUIET_MS))
+
+    def answered(self, now_ms: int) -> None:
+        """Somebody was answered; CLOCK_BOOTTIME milliseconds."""
+        if now_ms > self._answered_at_ms + QUIET_MS:
+            self._answering_since_ms = now_ms
+        self._answered_at_ms = now_ms
 
     def write_status(self, stamp: Stamp, *, last: bool = False) -> None:
         """The derived view, when it is due. A failure to write it is told and stops nothing."""

@@ -1,5 +1,8 @@
 """The one order of every process: decide everything that waits, make it durable, then send.
 
+What follows from it by itself (the machine's `settle`) comes after the answers, in the same way: it
+rarely records anything, and an answer need not wait for it.
+
 The only caller of `Ledger.commit` for a machine, and the only place where what a machine wants to
 send leaves. Nothing leaves before the events that justify it are on disk (design 2, promise 1).
 Throughput comes from doing this once for all messages that wait, not from skipping the sync.
@@ -30,7 +33,8 @@ class Step:
 
     `send` receives the whole outbox of a turn. `refuse` answers for a command that a fault of ours
     made undecidable before it recorded anything; a fault after that ends the process, because
-    memory and ledger then disagree.
+    memory and ledger then disagree. `rouse` may wake those whom the outbox will need while it is
+    made durable; it must tell them nothing.
     """
 
     def __init__(
@@ -39,33 +43,39 @@ class Step:
         ledger: Ledger,
         send: Callable[[list[Send]], None],
         refuse: Refuse | None = None,
+        rouse: Callable[[list[Send]], None] | None = None,
     ) -> None:
         self._machine = machine
         self._ledger = ledger
         self._send = send
         self._refuse = refuse
+        self._rouse = rouse
         self._held_events: list[BaseModel] = []
         self._held_outbox: list[Send] = []
         self._held_since_ms = 0
         self._log = logging.getLogger(__name__)
 
     def turn(self, commands: Iterable[Any], stamp: Stamp) -> None:
-        """Decide `commands`, settle, commit, send. Raises PraxistError of the ledger's."""
+        """Decide `commands`, commit, send; then the same for what follows from all of it, for which
+        nobody waits as they do for an answer. Raises PraxistError of the ledger's."""
         turn = Decision(lazy=True)
         for command in commands:
             self._decide(command, stamp, turn)
+        self._pass(turn, stamp)
         settled = self._machine.settle(stamp)
-        turn.events += settled.events
-        turn.outbox += settled.outbox
-        lazy = turn.lazy and not settled.events
-        if lazy and not (turn.events or self._held_events):
-            self._send(turn.outbox)
+        settled.lazy = not settled.events
+        self._pass(settled, stamp)
+
+    def _pass(self, decision: Decision, stamp: Stamp) -> None:
+        """Commit and send, or hold it for what comes next."""
+        if decision.lazy and not (decision.events or self._held_events):
+            self._send(decision.outbox)
             return
         if not self._held_events:
             self._held_since_ms = stamp.mono_ms
-        self._held_events += turn.events
-        self._held_outbox += turn.outbox
-        if not lazy or stamp.mono_ms >= self._held_since_ms + HOLD_MS:
+        self._held_events += decision.events
+        self._held_outbox += decision.outbox
+        if not decision.lazy or stamp.mono_ms >= self._held_since_ms + HOLD_MS:
             self.flush()
 
     def flush(self) -> None:
@@ -82,6 +92,8 @@ class Step:
     def finish(self, events: list[BaseModel], outbox: list[Send]) -> None:
         """Make events durable, then send."""
         if events:
+            if self._rouse is not None:
+                self._rouse(outbox)
             self._ledger.commit([encode(event) for event in events])
         if outbox:
             self._send(outbox)

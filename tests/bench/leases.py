@@ -1,8 +1,9 @@
 """From the grant of a lease to the return of the waiting peer's call.
 
 A grant begins when its record is written to the ledger: that is seen by a process that watches the
-file, because the record's own stamp is cut to a whole millisecond. By that stamp, which is also
-taken before the decision, the wake is told as well.
+file, because the record's own stamp is cut to a whole millisecond. How late such a process sees a
+write is measured with writes of ours, and added. By the stamp, which is also taken before the
+decision, the wake is told as well.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ REST_S = 0.5
 """Before each of the limit's measurements; grants come a second after the last sample."""
 RESTED = 2
 """How many of them after each grant."""
+WORK_S = 0.001
+"""What the processes of a run do before a grant is written."""
 IN_MODIFY = 2
 """See inotify(7)."""
 
@@ -44,8 +47,11 @@ def woken(place: Place, *, quick: bool) -> list[Figure]:
     stamped: list[float] = []
     wakes: list[float] = []
     syncs: list[float] = []
+    late: list[float] = []
     with place.run("lease", 4) as run, Client(run.paths.run_dir) as client:
         writes = _Writes(max(run.paths.ledger.glob("*.segment")))
+        (place.directory / "watched").touch()
+        own_writes = _Writes(place.directory / "watched")
         for number in range(count):
             lease = client.lease_wait(f"p{number}", 60)
             woken_at = time.time()
@@ -57,7 +63,11 @@ def woken(place: Place, *, quick: bool) -> list[Figure]:
             for _ in range(RESTED):
                 limits.rest(REST_S)
                 syncs += limits.sync_seconds(place.directory, 1, 1)
-        writes.close()
+                limits.rest(REST_S)
+                late.append(own_writes.seen_late(place.directory / "watched"))
+        for each in (writes, own_writes):
+            each.close()
+    ours = [each + quantile(late, 0.5) for each in ours]
     p99 = 1e3 * quantile(ours, 0.99)
     bare = 1e3 * (2 * quantile(wakes, 0.99) + quantile(syncs, 0.99))
     poll = 1e3 * POLL_S * 0.99
@@ -68,6 +78,7 @@ def woken(place: Place, *, quick: bool) -> list[Figure]:
         "by_stamp_p99_ms": 1e3 * quantile(stamped, 0.99),
         "bare_wake_p50_ms": 1e3 * quantile(wakes, 0.5),
         "sync_p50_ms": 1e3 * quantile(syncs, 0.5),
+        "seen_late_p50_ms": 1e3 * quantile(late, 0.5),
     }
     return [
         Figure(GROUP, "grant to wake, p50", detail["p50_ms"], "ms"),
@@ -98,6 +109,17 @@ class _Writes:
             moment = float(self._told.recv())
             if moment >= at:
                 return moment
+
+    def seen_late(self, path: Path) -> float:
+        """Seconds from a write of ours, after work of `WORK_S` as a grant is, to the moment that is
+        told of it."""
+        with path.open("ab", buffering=0) as file:
+            until = time.perf_counter() + WORK_S
+            while time.perf_counter() < until:
+                pass
+            began = time.time()
+            file.write(limits.RECORD)
+        return self.first_since(began) - began
 
     def close(self) -> None:
         """End the process."""

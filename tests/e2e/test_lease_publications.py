@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
 
 from praxist_zmq.client import LeaseInfo
+from praxist_zmq.transport.publication import Subscriber
 from tests.support import oracle
 from tests.support.fake_relay import FakeRelay, Fault, Tangle, lose
 from tests.support.lease_points import QUICK_SUPPLY, answer, lease_of
@@ -34,6 +36,27 @@ def test_what_is_lost_is_found_by_asking(make_run: MakeRun, fault: Fault) -> Non
         thread.join(40)
         assert [lease.peer for lease in found] == ["p1"]
         assert relay.sent > relay.passed
+    run.down()
+    oracle.check_ended(run)
+
+
+def test_a_grant_announces_nothing_that_is_not_on_disk(make_run: MakeRun) -> None:
+    """While it is made durable its peer hears, to be awake, what it knew before."""
+    run = make_run(slots=1, settings=QUICK_SUPPLY)
+    run.up()
+    endpoint = json.loads(run.paths.endpoint.read_text())["events_endpoint"]
+    listener = Subscriber(endpoint.removeprefix("ipc://"), [b"lease/p1"])
+    with run.client() as client:
+        client.lease_idle("p1")
+        heard: list[tuple[bytes, bytes]] = []
+        wait_until(lambda: heard.extend(listener.drain()) or len(heard) >= 2, "a grant", 40)
+    listener.close()
+    before, grant = (json.loads(body) for _, body in heard[:2])
+    assert {topic for topic, _ in heard} == {b"lease/p1"}
+    assert before == {
+        "kind": "leases_alive", "epoch": grant["epoch"], "sequence": grant["sequence"] - 1,
+    }  # fmt: skip
+    assert grant["lease"]["peer"] == "p1"
     run.down()
     oracle.check_ended(run)
 

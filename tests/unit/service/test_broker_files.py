@@ -12,7 +12,7 @@ from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.state import Generation
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.protocol.orders import WriteClosingSignal
-from praxist_zmq.service.broker_files import SIGNALS, BrokerFiles
+from praxist_zmq.service.broker_files import NO_QUIET_MS, QUIET_MS, SIGNALS, BrokerFiles
 from praxist_zmq.service.child_config import ChildConfig
 from tests.support.broker_world import identity
 
@@ -76,3 +76,17 @@ def test_a_directory_in_the_place_of_the_file_is_told(files: BrokerFiles, tmp_pa
     assert list(files.closing_signals()) == [SignalSeen(3, "CLOSING_SIGNAL")]
     files.write_closing_signal(WriteClosingSignal(generation=3, present=False))
     assert "cannot be removed" in files._broker.soft.warnings["gen_3"]
+
+
+def test_the_view_is_not_written_in_the_wake_of_an_answer_nor_put_off_for_long(
+    files: BrokerFiles,
+) -> None:
+    files.write_status(Stamp(at_ms=0, mono_ms=10_000))
+    due = files.status_due_ms()
+    files.answered(due)
+    assert files.status_due_ms() == due + QUIET_MS
+    for later in range(0, NO_QUIET_MS + 100, QUIET_MS):
+        files.answered(due + later)
+    assert files.status_due_ms() == due + NO_QUIET_MS
+    files.write_status(Stamp(at_ms=0, mono_ms=due + NO_QUIET_MS))
+    assert files.status_due_ms() == due + NO_QUIET_MS + (due - 10_000)

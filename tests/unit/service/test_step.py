@@ -33,6 +33,9 @@ class Machine:
 
     recorded = 0
 
+    def __init__(self) -> None:
+        self.settled = Decision()
+
     def decide(self, command: Any, stamp: Stamp) -> Decision:
         if isinstance(command, Exception):
             raise command
@@ -45,7 +48,8 @@ class Machine:
         )
 
     def settle(self, stamp: Stamp) -> Decision:
-        return Decision()
+        settled, self.settled = self.settled, Decision()
+        return settled
 
     def apply(self, event: Any, sequence: int) -> None:
         raise AssertionError("a step replays nothing")
@@ -64,8 +68,18 @@ def diary() -> Diary:
 
 
 @pytest.fixture
-def step(diary: Diary) -> Step:
-    return Step(Machine(), diary, diary.send, lambda command: Send("sorry", Done()))  # type: ignore[arg-type]
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.fixture
+def step(machine: Machine, diary: Diary) -> Step:
+    return Step(
+        machine,
+        diary,  # type: ignore[arg-type]
+        diary.send,
+        lambda command: Send("sorry", Done()),
+    )
 
 
 def test_one_sync_for_all_that_waits_and_nothing_leaves_before_it(step: Step, diary: Diary) -> None:
@@ -112,3 +126,35 @@ def test_a_fault_that_recorded_nothing_is_answered_and_the_rest_goes_on(
 ) -> None:
     step.turn([ValueError("ours"), (1, ["a"], False)], at(0))
     assert diary.entries == ["commit 1", "send sorry a"]
+
+
+EVENT = AdmissionClosed(at_ms=0, reason="y")
+
+
+def test_answers_do_not_wait_for_what_follows_by_itself(
+    step: Step, machine: Machine, diary: Diary
+) -> None:
+    machine.settled = Decision([EVENT], [Send("follows", Done())])
+    step.turn([(1, ["a"], False)], at(0))
+    assert diary.entries == ["commit 1", "send a", "commit 1", "send follows"]
+
+
+def test_what_follows_from_what_is_held_waits_with_it(
+    step: Step, machine: Machine, diary: Diary
+) -> None:
+    machine.settled = Decision([], [Send("follows", Done())])
+    step.turn([(1, ["late"], True)], at(0))
+    assert diary.entries == []
+    machine.settled = Decision([EVENT], [Send("b", Done())])
+    step.turn([], at(1))
+    assert diary.entries == ["commit 2", "send late follows b"]
+
+
+def test_others_are_roused_before_the_sync_and_only_for_one(machine: Machine, diary: Diary) -> None:
+    def rouse(outbox: list[Send]) -> None:
+        diary.entries.append("rouse for " + " ".join(send.to for send in outbox))
+
+    step = Step(machine, diary, diary.send, rouse=rouse)  # type: ignore[arg-type]
+    step.turn([(1, ["a", "b"], False)], at(0))
+    step.turn([(0, ["a"], False)], at(1))
+    assert diary.entries == ["rouse for a b", "commit 1", "send a b", "send a"]
