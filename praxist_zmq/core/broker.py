@@ -60,6 +60,7 @@ from .soft import SoftState
 from .state import BrokerState, Job
 from .submit import submit
 from .turn import Turn, refusal_of
+from .views import Viewer
 from .withdraw import reject
 
 KEEPALIVE_MS = 2_000
@@ -75,6 +76,7 @@ class Broker:
     def __init__(self, state: BrokerState | None = None, soft: SoftState | None = None) -> None:
         self.state = state if state is not None else BrokerState()
         self.soft = soft if soft is not None else SoftState()
+        self._viewer: Viewer | None = None
 
     # -- replay ---------------------------------------------------------------------------
 
@@ -195,8 +197,12 @@ class Broker:
     def decide(self, command: Any, stamp: Stamp) -> Decision:
         """Decide one command; its events are applied when this returns."""
         turn = self._turn(stamp)
+        # One submission after another: what the views of one needed serves the next.
+        turn.viewer, self._viewer = self._viewer, None
         if isinstance(command, ClientRequest):
             self._client(turn, command)
+            if isinstance(command.request, req.SubmitJob):
+                self._viewer = turn.viewer
         elif isinstance(command, Undecodable):
             self.soft.count(f"refused_{command.error.code}")
             turn.send("client", refusal_of(command.error), command.address, command.request_id)
@@ -235,6 +241,7 @@ class Broker:
 
     def settle(self, stamp: Stamp) -> Decision:
         """Once a turn: plan what waits, answer who waits, publish what happened."""
+        self._viewer = None
         turn = self._turn(stamp)
         attempts.ask_launcher(turn)
         attempts.tell_stuck(turn)

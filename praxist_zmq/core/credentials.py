@@ -1,11 +1,9 @@
-"""Which values are credentials, and how they are kept out of everything that is written.
+"""How credentials are kept out of everything that is written.
 
-By name: generic names, provider keys, suffixes, database-like URLs. By value: well-known prefixes,
-URLs with user info (a proxy or package index is a credential only then), PEM blocks. A credential
-is stored as HMAC-SHA256 over name, NUL and value under a key that is not in the ledger (a plain
-hash would let anyone with the ledger test guesses).
-Sources: seed 000 "State And Compatibility" (last paragraph); the list of shapes follows public
-secret scanners.
+What is one, `credential_shapes` tells: by the name of a variable, or by the shape of its value (of
+a URL only when it names a user). A credential is stored as HMAC-SHA256 over name, NUL and value
+under a key that is not in the ledger (a plain hash would let anyone with the ledger test guesses).
+Source: seed 000 "State And Compatibility" (last paragraph).
 """
 
 from __future__ import annotations
@@ -19,67 +17,16 @@ from ..errors import PraxistError
 from ..protocol import limits
 from ..protocol.events import MixedText, SecretDigest, SecretSpan, StoredCommand, StoredText
 from ..protocol.text import OsText, RawBytes, display, to_bytes
+from .credential_shapes import (
+    holds_literal,
+    is_public_name,
+    is_secret_name,
+    is_secret_value,
+    without_shapes,
+)
 
 LEASE_VARIABLE = "PRAXIST_RESOURCE_SUPPLY_LEASE_ID"
 
-_SECRET_NAME = re.compile(
-    r"""^(?:
-        (?:.*_)?(?:TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASSCODE|API_?KEYS?|CREDENTIALS?|
-                  COOKIES?|PAT|DSN|SAS|JWT|BEARER|AUTH|AUTHORIZATION|CREDENTIALS_JSON|
-                  CONNECTION_STRING|CONN_STR|WEBHOOK|WEBHOOK_UR[IL])
-        | .*_(?:KEY|PWD|PASS)
-        | PGPASSWORD | SSHPASS | PGPASS
-        | (?:.*_)?(?:DATABASE|DB|PG|POSTGRES(?:QL)?|MYSQL|MARIADB|REDIS|MONGO(?:DB)?|AMQP|RABBITMQ|
-                  BROKER|CLICKHOUSE|ELASTIC(?:SEARCH)?|JDBC|KAFKA)_UR[IL]
-    )$""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_PUBLIC_NAME = re.compile(r"(?:^|_)PUBLIC_KEY$|^SSH_AUTH_SOCK$", re.IGNORECASE)
-_JWT_HEAD = (
-    r"(?<![A-Za-z0-9_-])(?>(?:[A-Za-z0-9_-]*?[_-])??eyJ)[A-Za-z0-9_-]{10,}+"  # run-eyJ... too
-)
-"""The first part of a JWT, with what is joined before it. Tried once in a run of its characters."""
-_SECRET_VALUE = re.compile(
-    r"""(?:
-        \b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,} | Authorization:
-        | \bsk-[A-Za-z0-9_-]{16,} | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_[A-Za-z0-9_]{16,}
-        | \bglpat-[A-Za-z0-9_-]{12,} | \bxox[abprs]-[A-Za-z0-9-]{10,} | \bAKIA[0-9A-Z]{16}\b
-        | \bAIza[0-9A-Za-z_-]{30,} | \bhf_[A-Za-z0-9]{16,}
-        | """
-    + _JWT_HEAD
-    + r"""\.[A-Za-z0-9_-]+
-        | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
-        | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@]+@
-        | https?://[^\s/@:]+@
-        | (?:accountkey|password|passwd|pwd|secret|token|api_?key|access_?key)=[^\s;&]{4,}
-        | [?&](?:sig|signature|x-amz-signature|x-amz-credential|auth|key|code)=[^\s;&]{4,}
-    )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-"""Each alternative begins at most once in a run of the characters that it repeats: a value of many
-kilobytes, which any peer may send, must not cost time by the square of its length."""
-_LITERAL_SECRET = re.compile(
-    r"""(?:\bsk-[A-Za-z0-9_-]{20,} | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_[A-Za-z0-9_]{30,}
-        | \bglpat-[A-Za-z0-9_-]{16,} | \bxox[abprs]-[A-Za-z0-9-]{20,} | \bAKIA[0-9A-Z]{16}\b
-        | \bAIza[0-9A-Za-z_-]{30,} | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
-        | \bhf_[A-Za-z0-9]{30,}
-        | """
-    + _JWT_HEAD
-    + r"""\.eyJ[A-Za-z0-9_-]+
-        | Authorization:\s*(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}
-        | (?<![a-z0-9+.-])[0-9+.-]*[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@${<\[][^\s/@]{3,}@)""",
-    re.VERBOSE,
-)
-_TELLING = re.compile(
-    r"""Authorization:[^\S\n]*(?:[A-Za-z]+[^\S\n]+)?[^\s'"]+
-        | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----(?:(?!-----END)[\s\S])*
-          (?:-----END\ [A-Z ]*PRIVATE\ KEY-----)?
-        | """
-    + _JWT_HEAD
-    + r"""(?:\.[A-Za-z0-9_-]+)+""",
-    re.VERBOSE | re.IGNORECASE,
-)
-"""What must go whole from a text for people: all of a header, of a key, of a token."""
 _SECRET_OPTION = re.compile(
     r"^--?(?:[a-z0-9]+[-_])*(?:api[-_]?key|password|passwd|passphrase|secret|token"
     r"|(?:access|secret|account|auth)[-_]?key)$",
@@ -103,11 +50,11 @@ _SPAN_BYTES = 24
 
 def is_credential(name: str, value: OsText) -> bool:
     """Whether a variable bears a credential, by its name or by the shape of its value."""
-    if not value or _PUBLIC_NAME.search(name):
+    if not value or is_public_name(name):
         return False
-    if _SECRET_NAME.match(name):
+    if is_secret_name(name):
         return True
-    return _SECRET_VALUE.search(_legible(value)) is not None
+    return is_secret_value(_legible(value))
 
 
 def _legible(text: OsText) -> str:
@@ -264,7 +211,7 @@ def _refuse_literal(command: StoredCommand, index: int, stored: StoredText) -> N
     if isinstance(stored, MixedText):
         # What is beside a credential of a variable may be one of no variable.
         texts = [part for part in stored.parts if isinstance(part, str)]
-        if any(_LITERAL_SECRET.search(text) for text in texts):
+        if any(holds_literal(text) for text in texts):
             raise _literal(index)
         return
     argument = _legible(stored)
@@ -280,7 +227,7 @@ def _refuse_literal(command: StoredCommand, index: int, stored: StoredText) -> N
     else:
         suspect = ""
     literal = len(suspect) >= _INNER_LENGTH_MIN and not suspect.startswith(_NOT_LITERAL)
-    if literal or _LITERAL_SECRET.search(argument):
+    if literal or holds_literal(argument):
         raise _literal(index)
 
 
@@ -324,7 +271,7 @@ def redact_all(text: str, known: Iterable[Mapping[str, OsText]]) -> str:
     for shown, name in sorted(pairs, key=lambda pair: -len(pair[0])):
         if len(shown) >= 4:
             text = text.replace(shown, f"[{name}]")
-    return _SECRET_VALUE.sub("[redacted]", _TELLING.sub("[redacted]", text))
+    return without_shapes(text)
 
 
 def refuse_in_plain(what: str, text: OsText, secrets: Mapping[str, OsText]) -> None:
@@ -335,7 +282,7 @@ def refuse_in_plain(what: str, text: OsText, secrets: Mapping[str, OsText]) -> N
         inner = display(value)
         if _tells_in_plain(inner) and not inner.startswith("/") and inner in shown:
             raise PraxistError("literal_secret", f"{what} holds the value of {name[:64]}")
-    if _LITERAL_SECRET.search(_legible(text)):
+    if holds_literal(_legible(text)):
         raise PraxistError("literal_secret", f"{what} looks like a credential; nothing was written")
 
 

@@ -26,7 +26,7 @@ from .placement import never_fits, stale_sample
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
 from .turn import Refused, Turn, refusal_of
-from .views import Viewer
+from .views import view
 
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
@@ -226,7 +226,7 @@ def _duplicate(
             f"{job.job} already ended as {job.state} under this tag",
             [*([f"read it: praxist-zmq logs {job.job}"] if job.attempt else []),
              f"{retry_when(job)}: add --retry-terminal, keep this tag"],
-            Viewer(turn.state, turn.soft).job(job),
+            view(turn, job),
         )  # fmt: skip
     supply_credentials(turn.soft, job, wish.prepared, same)
     notes = []
@@ -280,7 +280,7 @@ def _retry(
                 "retry_conflict",
                 f"{job.job} is {job.state}; a changed request cannot retry it",
                 _retry_help(job),
-                job=Viewer(turn.state, turn.soft).job(job),
+                job=view(turn, job),
             )
         _remember_joined(turn.soft, request, index, job)
         verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
@@ -387,8 +387,8 @@ def _accepted(
         verdict = "started"
     elif verdict == "queued" and job.state != "queued":
         verdict = "done"
-    view = Viewer(turn.state, turn.soft).job(job)
-    return Submitted(verdict=verdict, new=new, profile_source=source, notes=notes, job=view)
+    shown = view(turn, job)
+    return Submitted(verdict=verdict, new=new, profile_source=source, notes=notes, job=shown)
 
 
 def _would_queue(turn: Turn, wish: _Wish) -> Submitted:
@@ -416,7 +416,7 @@ def _would_queue(turn: Turn, wish: _Wish) -> Submitted:
         queue_sequence=sequence,
         version=sequence,
     )
-    view = Viewer(turn.state, turn.soft).job(ghost)
+    shown = view(turn, ghost)
     return Submitted(
-        verdict="queued", new=False, profile_source=wish.source, notes=("dry run",), job=view
+        verdict="queued", new=False, profile_source=wish.source, notes=("dry run",), job=shown
     )

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ..errors import PraxistError
+from ..protocol.events import JobQueued
 from ..protocol.ids import job_of
 from ..protocol.replies import Refusal
 from ..protocol.views import JobView
@@ -64,6 +65,9 @@ class Turn:
     soft: SoftState
     stamp: Stamp
     decision: Decision = field(default_factory=Decision)
+    viewer: Any = None
+    """What `views.view` has worked out so far, while it holds: one more waiting job changes none
+    of it."""
 
     def __post_init__(self) -> None:
         self.soft.now_ms = self.stamp.mono_ms
@@ -74,6 +78,8 @@ class Turn:
         sequence = self.state.last_sequence + 1
         apply(event, self.state, sequence)
         self.decision.events.append(event)
+        if not isinstance(event, JobQueued):
+            self.viewer = None
         self.soft.history.append((sequence, event))
         if self.soft.audience:
             self.soft.unpublished.append((sequence, event))

@@ -13,6 +13,7 @@ from .reservation import DEPARTURE_SHARE, expected_end_ms
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .timestamps import rfc3339, timestamp
+from .turn import Turn
 
 
 def shown_state(soft: SoftState, job: Job) -> JobState:
@@ -130,3 +131,11 @@ def _note(job: Job, attempt: Attempt | None) -> str | None:
     if job.state == "queued" and job.requeue_reason is not None:
         return REQUEUED[job.requeue_reason]
     return None
+
+
+def view(turn: Turn, job: Job) -> JobView:
+    """A job as it is now, in the middle of a turn."""
+    if turn.viewer is None:
+        turn.viewer = Viewer(turn.state, turn.soft)
+    viewer: Viewer = turn.viewer
+    return viewer.job(job)
