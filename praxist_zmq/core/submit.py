@@ -388,7 +388,9 @@ def _accepted(
     elif verdict == "queued" and job.state != "queued":
         verdict = "done"
     shown = view(turn, job)
-    return Submitted(verdict=verdict, new=new, profile_source=source, notes=notes, job=shown)
+    return Submitted.known(
+        kind="submitted", verdict=verdict, new=new, profile_source=source, notes=notes, job=shown
+    )
 
 
 def _would_queue(turn: Turn, wish: _Wish) -> Submitted:

@@ -48,7 +48,7 @@ class Viewer:
         blockers = self.blockers(job)
         leader = attempt.leader if attempt is not None and attempt.phase == "running" else None
         shown_attempt = job.attempt
-        return JobView(
+        return JobView.known(
             job=job.job,
             job_id=job.job_id,
             run_id=self._state.run_id,

@@ -28,7 +28,7 @@ from ..protocol.envelope import PROTOCOL_VERSION
 from ..protocol.orders import WriteClosingSignal
 from ..transport.context import endpoint_of
 from .child_config import ChildConfig
-from .run_fence import RunFence
+from .run_fence import RunFence, exists
 
 STATUS_BUSY_MS = 1_000
 STATUS_IDLE_MS = 5_000
@@ -155,13 +155,12 @@ class BrokerFiles:
         for generation in list(self._broker.state.generations.values()):
             if generation.phase not in ("open", "assessment"):
                 continue
-            # Once a turn: no more than a failing lstat where there is no such directory.
             directory = f"{self._config.run_dir}/gen_{generation.number}"
-            if not os.path.lexists(directory):
+            if not exists(directory):
                 continue
             for name in SIGNALS:
                 path = f"{directory}/{name}"
-                if not os.path.lexists(path):
+                if not exists(path):
                     continue
                 if name == CLOSING_SIGNAL and _is_own(Path(path), generation.number):
                     # Of the close before it was opened again: the end came before its removal.

@@ -27,6 +27,12 @@ def set_fence(path: Path) -> None:
         write_atomically(path, utc_now().encode() + b"\n", 0o644)
 
 
+def exists(path: str) -> bool:
+    """Whether anything has that name, a link to nothing included. In every turn, so without the
+    exception that `lstat` costs where there is nothing, as there is as a rule."""
+    return os.access(path, os.F_OK, follow_symlinks=False)
+
+
 class RunFence:
     """The sentinel as the broker sees it."""
 
@@ -34,6 +40,7 @@ class RunFence:
         """`reopened`: this start opens what a stop closed, so the file of now has had its day;
         the supervisor removes it once that is on disk."""
         self._path = path
+        self._name = str(path)
         self._passed = self._stamp() if reopened else None
         self._retry_at_ms = 0
         self.failure = ""
@@ -41,6 +48,8 @@ class RunFence:
 
     def is_set(self) -> bool:
         """Whether the sentinel is there now."""
+        if not exists(self._name):
+            return False
         stamp = self._stamp()
         return stamp is not None and stamp != self._passed
 

@@ -143,8 +143,8 @@ def quiet(device: DeviceSample, rows: Sequence[Held]) -> bool:
     sums = load(device, rows)
     if sums.foreign_mib is None and sums.foreign_pct is None and device.processes is None:
         return False
-    unknown = device.memory_used_mib is None or device.memory_total_mib is None
-    unknown = unknown or device.utilization_pct is None
+    # How much there is in all does not matter to whether anybody uses it.
+    unknown = device.memory_used_mib is None or device.utilization_pct is None
     if unknown and sums.foreigners:
         return False
     if sums.foreign_pct is not None and sums.foreign_pct > QUIET_PCT:
