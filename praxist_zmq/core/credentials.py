@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ..errors import PraxistError
 from ..protocol import limits
@@ -149,8 +149,10 @@ def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) ->
     if values:
         _check_growth(command, values)
         stored = tuple(_store_argument(argument, values) for argument in command)
+    # All at once first: hardly any command holds anything of the kind.
+    suspicious = holds_literal("\0".join(map(_legible, command)))
     for index, argument in enumerate(stored):
-        _refuse_literal(stored, index, argument)
+        _refuse_literal(stored, index, argument, suspicious)
     return stored
 
 
@@ -207,7 +209,9 @@ def _refuse_in_bytes(index: int, word: RawBytes, secrets: Mapping[str, OsText]) 
             )
 
 
-def _refuse_literal(command: StoredCommand, index: int, stored: StoredText) -> None:
+def _refuse_literal(
+    command: StoredCommand, index: int, stored: StoredText, suspicious: bool
+) -> None:
     if isinstance(stored, MixedText):
         # What is beside a credential of a variable may be one of no variable.
         texts = [part for part in stored.parts if isinstance(part, str)]
@@ -227,7 +231,7 @@ def _refuse_literal(command: StoredCommand, index: int, stored: StoredText) -> N
     else:
         suspect = ""
     literal = len(suspect) >= _INNER_LENGTH_MIN and not suspect.startswith(_NOT_LITERAL)
-    if literal or holds_literal(argument):
+    if literal or (suspicious and holds_literal(argument)):
         raise _literal(index)
 
 
@@ -284,6 +288,15 @@ def refuse_in_plain(what: str, text: OsText, secrets: Mapping[str, OsText]) -> N
             raise PraxistError("literal_secret", f"{what} holds the value of {name[:64]}")
     if holds_literal(_legible(text)):
         raise PraxistError("literal_secret", f"{what} looks like a credential; nothing was written")
+
+
+def refuse_each_in_plain(
+    texts: Collection[tuple[str, OsText]], secrets: Mapping[str, OsText]
+) -> None:
+    """`refuse_in_plain` for several texts with their names."""
+    if secrets or holds_literal("\0".join([_legible(text) for _, text in texts])):
+        for what, text in texts:
+            refuse_in_plain(what, text, secrets)
 
 
 def _tells_in_plain(value: str) -> bool:

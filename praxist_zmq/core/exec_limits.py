@@ -22,8 +22,8 @@ def check_environment(environment: Mapping[str, OsText]) -> int:
         if "=" in name or "\0" in name:
             raise PraxistError("bad_command", f"variable name {name[:80]!r} holds '=' or NUL")
         size = len(name.encode("utf-8", errors="surrogatepass")) + 1
-        size += _checked(value, f"variable {name[:80]!r}")
-        _check_string(size, f"variable {name[:80]!r}")
+        size += _checked(value, "variable", name)
+        _check_string(size, "variable", name)
         total += size + 1 + _POINTER_BYTES
     return total
 
@@ -34,8 +34,8 @@ def check_command(command: tuple[OsText, ...], cwd: OsText, environment_bytes: i
         raise PraxistError("bad_command", "the program's name is empty")
     total = environment_bytes
     for index, argument in enumerate(command):
-        size = _checked(argument, f"argument {index}")
-        _check_string(size, f"argument {index}")
+        size = _checked(argument, "argument", index)
+        _check_string(size, "argument", index)
         total += size + 1 + _POINTER_BYTES
     if total > limits.EXEC_TOTAL_BYTES_MAX:
         raise PraxistError(
@@ -48,19 +48,26 @@ def check_command(command: tuple[OsText, ...], cwd: OsText, environment_bytes: i
         raise PraxistError("bad_directory", "the working directory must be an absolute path")
 
 
-def _check_string(size: int, what: str) -> None:
+def _check_string(size: int, kind: str, which: str | int) -> None:
     if size > limits.EXEC_STRING_BYTES_MAX:
         raise PraxistError(
             "too_large",
-            f"{what} has {size} bytes; the kernel takes {limits.EXEC_STRING_BYTES_MAX}",
+            f"{_named(kind, which)} has {size} bytes; the kernel takes "
+            f"{limits.EXEC_STRING_BYTES_MAX}",
         )
 
 
-def _checked(text: OsText, what: str) -> int:
+def _checked(text: OsText, kind: str, which: str | int) -> int:
     try:
         raw = to_bytes(text)
     except ValueError:
-        raise PraxistError("bad_command", f"{what} is not valid base64") from None
+        raise PraxistError("bad_command", f"{_named(kind, which)} is not valid base64") from None
     if b"\0" in raw:
-        raise PraxistError("bad_command", f"{what} holds a NUL byte; no program can receive one")
+        raise PraxistError(
+            "bad_command", f"{_named(kind, which)} holds a NUL byte; no program can receive one"
+        )
     return len(raw)
+
+
+def _named(kind: str, which: str | int) -> str:
+    return f"{kind} {which}" if isinstance(which, int) else f"{kind} {which[:80]!r}"

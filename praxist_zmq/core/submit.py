@@ -65,13 +65,13 @@ def _submit(
     prepared = prepare_environment(turn.soft, submission.environment)
     check_command(submission.command, submission.cwd, prepared.exec_bytes)
     command = credentials.store_command(submission.command, prepared.secrets)
-    for what, text in (
+    texts = (
         ("the tag", submission.tag),
         ("the peer's name", submission.peer),
         ("the lease", submission.lease_id or ""),
         ("the working directory", submission.cwd),
-    ):
-        credentials.refuse_in_plain(what, text, prepared.secrets)
+    )
+    credentials.refuse_each_in_plain(texts, prepared.secrets)
     generation = generation_of(turn.state, submission.generation, submission.peer)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
     wish = _Wish(submission, profile, command, prepared, generation, identity, source)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from praxist_zmq.core.credential_shapes import _LITERAL, holds_literal
+from praxist_zmq.core.credential_shapes import _LITERAL, LITERAL_CHARS_MIN, holds_literal
 
 LITERALS = {
     "sk-": "sk-" + "a1B2" * 6,
@@ -26,6 +26,13 @@ LITERALS = {
 
 def test_there_is_an_example_of_each() -> None:
     assert [mark for mark, _ in _LITERAL] == list(LITERALS)
+
+
+def test_no_match_is_shorter_than_what_is_looked_at() -> None:
+    shortest = "a://:b123@"
+    assert len(shortest) == LITERAL_CHARS_MIN
+    assert holds_literal(shortest)
+    assert all(len(text) >= LITERAL_CHARS_MIN for text in LITERALS.values())
 
 
 @pytest.mark.parametrize("mark", LITERALS)

@@ -287,3 +287,25 @@ def test_long_values_are_looked_at_in_one_pass(piece: str) -> None:
     # By the square of its length this would take hours.
     value = piece * (1_000_000 // len(piece))
     assert credentials.redact(value, {}) in (value, "[redacted]")
+
+
+PLAIN_KEY = "sk-" + "a1B2" * 6
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_one_literal_among_several_texts_is_named(place: int) -> None:
+    texts = [(f"text {number}", "plain") for number in range(3)]
+    credentials.refuse_each_in_plain(texts, {})
+    texts[place] = (f"text {place}", f"/x/{PLAIN_KEY}")
+    with pytest.raises(PraxistError, match=f"text {place} looks like a credential"):
+        credentials.refuse_each_in_plain(texts, {})
+    words = ["echo", "a", "b"]
+    words[place] = PLAIN_KEY
+    with pytest.raises(PraxistError, match=f"argument {place} looks like a credential"):
+        credentials.store_command(tuple(words), {})
+
+
+def test_nothing_is_read_across_the_border_of_two_texts() -> None:
+    texts = [("the tag", "postgres://user:hunter22"), ("the directory", "/@host")]
+    credentials.refuse_each_in_plain(texts, {})
+    assert credentials.store_command(("x://u:longer", "@y"), {}) == ("x://u:longer", "@y")
