@@ -137,7 +137,7 @@ _GLOBAL: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {
             "type": DURATION,
             "metavar": "DUR",
-            "help": "Longest wait for one answer of the scheduler [10s].",
+            "help": "Longest wait for one answer of the scheduler [10s]. DUR: 900, 15m, 1h30m, 2d.",
         },
     ),
 }

@@ -106,6 +106,7 @@ class SubmissionOptions:
     work_class: str
     eta: float | None
     cwd: str | None
+    generation: int | None
     lease: str | None
     retry_terminal: bool
     dry_run: bool
@@ -140,6 +141,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--eta", type=DURATION, metavar="DUR", help="Expected run time."),
     click.option("--cwd", metavar="DIR", help="Working directory of the command [this one]."),
     click.option(
+        "--generation",
+        type=click.IntRange(0, 1_000_000),
+        metavar="N",
+        help="Generation it belongs to; else that of the peer's name, else the current one.",
+    ),
+    click.option(
         "--lease",
         envvar=LEASE_VARIABLE,
         metavar="ID",
@@ -173,6 +180,7 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
         profile=options.profile,
         work_class=options.work_class,
         eta_seconds=options.eta,
+        generation=options.generation,
         lease_id=_locator(options.lease),
         retry_terminal=options.retry_terminal,
         dry_run=options.dry_run,

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ERRORS
+from .route import CONFIG_VARIABLE, ENDPOINT_VARIABLE, MODE_VARIABLE
 from .settings import ENVIRONMENT_PREFIX
+from .submission import LEASE_VARIABLE
 from .words import PROGRAM, cut, safe
 
 
@@ -56,10 +58,15 @@ def _exit_codes() -> list[str]:
 
 
 _VARIABLES = (
-    ("PRAXIST_RUN_DIR", "the run, when --run-dir is absent"),
+    ("PRAXIST_RUN_DIR", "the run, when --run-dir is absent; then AUTO_RESEARCH_RUN_DIR"),
     ("PRAXIST_PEER_ID", "the peer, when --peer is absent"),
+    (LEASE_VARIABLE, "the lease that is answered, when --lease is absent"),
     ("PRAXIST_ZMQ_HOST_DIR", "directory of the host scope that runs share"),
     ("PRAXIST_MAX_PARALLEL_RUNS_PER_PEER", "running jobs of one peer, for `up`"),
+    ("PRAXIST_ZMQ_REGISTRY_IDLE_S", "seconds after which an unused claim registry ends, for `up`"),
+    (MODE_VARIABLE, "`legacy`: `launch` starts it itself where no scheduler ever was"),
+    (CONFIG_VARIABLE, "the contract as JSON, for its mode; as above"),
+    (ENDPOINT_VARIABLE, "a scheduler is expected: without one `launch` is an error"),
     ("XDG_RUNTIME_DIR", "where sockets live; else /tmp/praxist-zmq-UID"),
     ("NO_COLOR", "no colour"),
     ("FORCE_COLOR", "colour also in a pipe"),
@@ -76,8 +83,8 @@ def _environment() -> list[str]:
     lines = ["Environment of the command", ""]
     for name, text in _VARIABLES:
         value = os.environ.get(name)
-        now = "not set" if value is None else cut(safe(value), 70)
-        lines += [f"  {name:<22} {text}", f"  {'':<22} now: {now}"]
+        lines += [f"  {name}", f"      {text}"]
+        lines += [] if value is None else [f"      now: {cut(safe(value), 66)}"]
     given = [name for name in sorted(os.environ) if name.startswith(f"{ENVIRONMENT_PREFIX}_")]
     known = {name for name, _ in _VARIABLES}
     return [
@@ -203,7 +210,7 @@ def _formatting() -> list[str]:
         "  unknown or not applicable. Errors have kind `error`. Times are RFC 3339, UTC.",
         "  Control characters in tags and peers are shown as escapes; those in log lines on a",
         "  terminal only: in a pipe `logs` is the log byte for byte. A name that is cut has a +.",
-        "  Durations: 900, 900s, 15m, 1h30m.",
+        "  Durations (DUR): 900, 900s, 15m, 1h30m, 2d.",
     ]
 
 

@@ -100,6 +100,7 @@ class _Profiles:
         }
         for name, high in (("gpu_memory_gb", math.inf), ("gpu_utilization_pct", 100.0)):
             demand[name] = self._demand(found.get(name), join(path, name), high)
+        self._percent(found.get("gpu_utilization_pct"), demand["gpu_utilization_pct"], path)
         values: dict[str, Any] = {"accelerator": accelerator or "cpu", "gpu_count": 0}
         if accelerator == "gpu":
             values.update(demand)
@@ -172,6 +173,14 @@ class _Profiles:
             self._findings.wrong("PZ102", entry.value, key, message, help)
             return None
         return bounded(value, 0, high, entry.value, key, self._findings)
+
+    def _percent(self, entry: Entry | None, value: float | None, path: str) -> None:
+        """Hardly anything takes less than a percent of a device, and a share is soon written."""
+        if entry is not None and value is not None and value <= 1:
+            message = f"{value:g} percent of a device"
+            help = f"write {100 * value:g} for the share {value:g}"
+            key = join(path, "gpu_utilization_pct")
+            self._findings.warn("PZ127", entry.value, key, message, help)
 
     def _domains(self, node: Node, key: str) -> tuple[str, ...]:
         """The domains in order, each once. An empty list means none."""

@@ -303,7 +303,11 @@ def test_the_environment_topic_shows_what_is_set(
 ) -> None:
     assert "  none" in call("help", "environment").out.splitlines()
     monkeypatch.setenv("PRAXIST_ZMQ_LAUNCH_PROFILE", "gpu_work")
-    assert "  PRAXIST_ZMQ_LAUNCH_PROFILE=gpu_work" in call("help", "environment").out
+    monkeypatch.setenv("PRAXIST_ZMQ_REGISTRY_IDLE_S", "7")
+    told = call("help", "environment").out
+    assert "  PRAXIST_ZMQ_LAUNCH_PROFILE=gpu_work" in told
+    assert "      now: 7\n" in told
+    assert max(map(len, told.splitlines())) <= 90
 
 
 def test_a_run_named_beside_another_variable_is_told_both_mends(
