@@ -28,6 +28,8 @@ LEAK_GRACE_S = 15.0
 # start would inherit that: these signals would then end nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Told to end, the tests take down what they started, as after Ctrl-C.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True
