@@ -54,9 +54,10 @@ class DeniedRequests:
 
 
 class Registrations:
-    """The newest registration of each run. A broker registers once on each connection, first of
-    all; so what bears a lower number was left in one that it lost, and it took back all that it
-    asked there. Its request id may never have been seen."""
+    """The newest registration of each run. A broker registers first of all on each connection, and
+    again after a denial; then it takes back all that it asked before. So what bears a lower number
+    is wanted no more, and was left, as a rule, in a connection that it lost. Its request id may
+    never have been seen."""
 
     def __init__(self) -> None:
         self._newest: dict[str, Number] = {}

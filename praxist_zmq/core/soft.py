@@ -143,7 +143,7 @@ class SoftState:
     registry_requests: dict[str, Unanswered] = field(default_factory=dict)
     registry_counter: int = 0
     registrations: int = 0
-    """How often we registered with the registry: once on each connection."""
+    """How often we registered with the registry: on each connection, and after a denial."""
     register_again_at_ms: int | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
     held_back: dict[str, Denial] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from .placement import never_fits, stale_sample
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
 from .turn import Refused, Turn, refusal_of
-from .views import view
+from .views import Viewer, view
 
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
@@ -418,7 +418,8 @@ def _would_queue(turn: Turn, wish: _Wish) -> Submitted:
         queue_sequence=sequence,
         version=sequence,
     )
-    shown = view(turn, ghost)
+    # Not by what serves the others of its batch: the next one that is taken has the ghost's name.
+    shown = Viewer(turn.state, turn.soft).job(ghost)
     return Submitted(
         verdict="queued", new=False, profile_source=wish.source, notes=("dry run",), job=shown
     )

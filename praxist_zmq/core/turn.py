@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -23,6 +23,9 @@ from .decision import Decision, Send, Stamp
 from .evolve import apply
 from .soft import SoftState, Unanswered
 from .state import BrokerState
+
+if TYPE_CHECKING:
+    from .views import Viewer
 
 
 class Refused(PraxistError):
@@ -65,7 +68,7 @@ class Turn:
     soft: SoftState
     stamp: Stamp
     decision: Decision = field(default_factory=Decision)
-    viewer: Any = None
+    viewer: Viewer | None = None
     """What `views.view` has worked out so far, while it holds: one more waiting job changes none
     of it."""
 

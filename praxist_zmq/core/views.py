@@ -137,5 +137,4 @@ def view(turn: Turn, job: Job) -> JobView:
     """A job as it is now, in the middle of a turn."""
     if turn.viewer is None:
         turn.viewer = Viewer(turn.state, turn.soft)
-    viewer: Viewer = turn.viewer
-    return viewer.job(job)
+    return turn.viewer.job(job)

@@ -40,5 +40,5 @@ class Frozen(BaseModel):
 
 @cache
 def _names(cls: type[BaseModel]) -> set[str]:
-    """Shared by all instances: none of them changes it."""
+    """Shared by all instances that `known` made: not to be changed."""
     return set(cls.model_fields)

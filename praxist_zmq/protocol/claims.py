@@ -119,7 +119,7 @@ class RegisterRun(Frozen):
     kind: Literal["register_run"] = "register_run"
     run: RunRow = Field(description="The run")
     registration: int = Field(
-        default=0, ge=0, description="Which one it is of this broker's; a lower one comes late"
+        ge=0, description="Which one it is of this broker's; a lower one comes late"
     )
     attempts: tuple[AttemptId, ...] = Field(description="Attempts that hold allocations")
 
@@ -130,7 +130,7 @@ class OfRun(Frozen):
     run_key: RunKey = Field(description="Run")
     epoch: int = Field(description="Of the sender")
     registration: int = Field(
-        default=0, ge=0, description="The sender's last; made under an earlier one, it comes late"
+        ge=0, description="The sender's last; made under an earlier one, it comes late"
     )
 
 

@@ -243,14 +243,14 @@ class BrokerShell:
 
     def _rouse(self, outbox: list[Send]) -> None:
         """A lease comes after a time in which nothing did, and those it passes need as long to wake
-        as the disk to work. So its peer hears on its topic, meanwhile, what it knows already."""
+        as the disk to work. So its peer hears a keep-alive on its topic that tells it nothing."""
         told = [(send.address, send.message) for send in outbox if send.to == "leases"]
-        facts = [(topic, fact) for topic, fact in told if isinstance(fact, LeaseReply)]
-        if not facts or self._gateway is None:
+        leases = [(t, m) for t, m in told if isinstance(m, LeaseReply) and m.lease is not None]
+        if not leases or self._gateway is None:
             return
-        sequence = min(fact.sequence for _, fact in facts) - 1
-        alive = codec.encode(LeasesAlive(epoch=facts[0][1].epoch, sequence=sequence))
-        parts = [part for topic, _ in facts for part in (topic, alive)]
+        # The sequence is that of all peers' facts: any but 0 may be news, and make it ask.
+        alive = codec.encode(LeasesAlive(epoch=leases[0][1].epoch, sequence=0))
+        parts = [part for topic, _ in leases for part in (topic, alive)]
         self.hop.send(self._gateway, b"publish", parts, group=2)
 
     def _send(self, outbox: list[Send]) -> None:
@@ -274,7 +274,8 @@ class BrokerShell:
         if publications and self._gateway is not None:
             self.hop.send(self._gateway, b"publish", publications, group=2)
         if replies or publications:
-            # The kernel put the gateway behind us, on our processor: it expects us to sleep.
+            # The kernel put the gateway behind us, on our processor: it expects us to sleep. Orders
+            # wait for that too: microseconds, or a time slice where others compute on it.
             give_way()
             self.files.answered(self._clock.mono_ms())
         self._send_inward(outbox)

@@ -36,7 +36,8 @@ QUIET_MS = 10
 """The view is not written in the wake of an answer: whom it passes would queue behind us for a
 processor, as long as all the rest takes."""
 NO_QUIET_MS = 250
-"""So long at most: there may be answers all the time."""
+"""So long at most after the first answer since it was written: there may be answers all the time.
+"""
 CLOSING_SIGNAL = "CLOSING_SIGNAL"
 SIGNALS = (CLOSING_SIGNAL, "STOP_SIGNAL", "STOP_SIGNAL_POSTGEN")
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -54,7 +55,8 @@ class BrokerFiles:
         self._status_at_ms = 0
         self._status_sequence = -1
         self._answered_at_ms = 0
-        self._answering_since_ms = 0
+        self._first_answer_ms: int | None = None
+        """Of those since the view was written."""
         self._unwritten: dict[int, WriteClosingSignal] = {}
 
     # -- the door and the view --------------------------------------------------------------
@@ -85,13 +87,15 @@ class BrokerFiles:
         """When the derived view is to be written again, CLOCK_BOOTTIME milliseconds."""
         changed = self._status_sequence != self._broker.state.last_sequence
         due = self._status_at_ms + (STATUS_BUSY_MS if changed else STATUS_IDLE_MS)
+        if self._first_answer_ms is None:
+            return due
         quiet = self._answered_at_ms + QUIET_MS
-        return max(due, min(quiet, self._answering_since_ms + NO_QUIET_MS))
+        return max(due, min(quiet, self._first_answer_ms + NO_QUIET_MS))
 
     def answered(self, now_ms: int) -> None:
         """Somebody was answered; CLOCK_BOOTTIME milliseconds."""
-        if now_ms > self._answered_at_ms + QUIET_MS:
-            self._answering_since_ms = now_ms
+        if self._first_answer_ms is None:
+            self._first_answer_ms = now_ms
         self._answered_at_ms = now_ms
 
     def write_status(self, stamp: Stamp, *, last: bool = False) -> None:
@@ -99,6 +103,7 @@ class BrokerFiles:
         if not last and stamp.mono_ms < self.status_due_ms():
             return
         self._status_at_ms = stamp.mono_ms
+        self._first_answer_ms = None
         self._status_sequence = self._broker.state.last_sequence
         for order in list(self._unwritten.values()):
             self.write_closing_signal(order)

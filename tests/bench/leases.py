@@ -3,7 +3,8 @@
 A grant begins when its record is written to the ledger: that is seen by a process that watches the
 file, because the record's own stamp is cut to a whole millisecond. How late such a process sees a
 write is measured with writes of ours, and added. By the stamp, which is also taken before the
-decision, the wake is told as well.
+decision, the wake is told as well. What the broker sends before the write, to wake those whom the
+grant will pass, lies before that beginning.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ class Contender(threading.Thread):
     def run(self) -> None:
         asker = Asker(self._host)
         row = run_row(self.name, broker=self.process.identity)
-        assert isinstance(asker.ask(RegisterRun(run=row, attempts=()), timeout_s=30), Registered)
+        assert isinstance(
+            asker.ask(RegisterRun(registration=1, run=row, attempts=()), timeout_s=30), Registered
+        )
         number = 0
         while not self.stop.is_set():
             number += 1
@@ -44,7 +46,7 @@ class Contender(threading.Thread):
             self.overlaps += len(self.holders) > 1
             self.held += 1
             self.holders.remove(self.name)
-            gone = Release(run_key=run_key(self.name), epoch=1, attempt=attempt)
+            gone = Release(registration=1, run_key=run_key(self.name), epoch=1, attempt=attempt)
             assert isinstance(asker.ask(gone, timeout_s=30), Granted)
         asker.close()
 

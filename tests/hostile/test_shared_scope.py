@@ -85,14 +85,18 @@ def broker() -> Iterator[Process]:
 
 def join(guest: Guest, name: str = "theirs") -> None:
     """A guest registers its run."""
-    reply = guest.ask(RegisterRun(run=run_row(name, 1, guest.identity), attempts=()))
+    reply = guest.ask(
+        RegisterRun(registration=1, run=run_row(name, 1, guest.identity), attempts=())
+    )
     assert reply["kind"] == "registered", reply
 
 
 def test_another_user_registers_and_is_held_to_the_rules(
     owner: Asker, guest: Guest, broker: Process
 ) -> None:
-    own = owner.ask(RegisterRun(run=run_row("ours", 1, broker.identity), attempts=()))
+    own = owner.ask(
+        RegisterRun(registration=1, run=run_row("ours", 1, broker.identity), attempts=())
+    )
     assert isinstance(own, Registered)
     assert isinstance(owner.ask(reserve("ours", "j-1.1", exclusive("gpu0"))), Granted)
     join(guest)
@@ -107,19 +111,23 @@ def test_another_user_registers_and_is_held_to_the_rules(
 
 
 def test_another_users_run_is_not_theirs(owner: Asker, guest: Guest, broker: Process) -> None:
-    owner.ask(RegisterRun(run=run_row("ours", 1, broker.identity), attempts=()))
+    owner.ask(RegisterRun(registration=1, run=run_row("ours", 1, broker.identity), attempts=()))
     owner.ask(reserve("ours", "j-1.1", exclusive("gpu0")))
-    owner.ask(Bind(run_key=run_key("ours"), epoch=1, attempt="j-1.1", shim=broker.identity))
+    owner.ask(
+        Bind(
+            registration=1, run_key=run_key("ours"), epoch=1, attempt="j-1.1", shim=broker.identity
+        )
+    )
     before = owner.view()
     key = run_key("ours")
     for request in (
-        RegisterRun(run=run_row("ours", 2, guest.identity), attempts=()),
+        RegisterRun(registration=1, run=run_row("ours", 2, guest.identity), attempts=()),
         reserve("ours", "j-2.1", exclusive("gpu1")),
-        Bind(run_key=key, epoch=1, attempt="j-1.1", shim=guest.identity),
-        Release(run_key=key, epoch=1, attempt="j-1.1"),
-        ReportLoad(run_key=key, epoch=1, running=0, queued=0, limit=1),
-        RaiseLimit(run_key=key, epoch=1, interval_ms=1),
-        DeregisterRun(run_key=key, epoch=1),
+        Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=guest.identity),
+        Release(registration=1, run_key=key, epoch=1, attempt="j-1.1"),
+        ReportLoad(registration=1, run_key=key, epoch=1, running=0, queued=0, limit=1),
+        RaiseLimit(registration=1, run_key=key, epoch=1, interval_ms=1),
+        DeregisterRun(registration=1, run_key=key, epoch=1),
     ):
         assert guest.ask(request)["code"] == "not_yours"
     assert owner.view() == before
@@ -128,12 +136,22 @@ def test_another_users_run_is_not_theirs(owner: Asker, guest: Guest, broker: Pro
 def test_what_a_dead_run_holds_stays_its_users(owner: Asker, guest: Guest, broker: Process) -> None:
     shim = Process()
     try:
-        owner.ask(RegisterRun(run=run_row("ours", 1, broker.identity), attempts=()))
+        owner.ask(RegisterRun(registration=1, run=run_row("ours", 1, broker.identity), attempts=()))
         owner.ask(reserve("ours", "j-1.1", exclusive("gpu0")))
-        owner.ask(Bind(run_key=run_key("ours"), epoch=1, attempt="j-1.1", shim=shim.identity))
+        owner.ask(
+            Bind(
+                registration=1,
+                run_key=run_key("ours"),
+                epoch=1,
+                attempt="j-1.1",
+                shim=shim.identity,
+            )
+        )
         broker.end()
         wait_until(lambda: not owner.runs(), "the run to be seen gone")
-        taken = guest.ask(RegisterRun(run=run_row("ours", 2, guest.identity), attempts=("j-1.1",)))
+        taken = guest.ask(
+            RegisterRun(registration=1, run=run_row("ours", 2, guest.identity), attempts=("j-1.1",))
+        )
         assert taken["code"] == "not_yours"
         assert len(owner.rows()) == 1
     finally:
@@ -142,24 +160,32 @@ def test_what_a_dead_run_holds_stays_its_users(owner: Asker, guest: Guest, broke
 
 
 def test_only_own_processes_may_be_named(guest: Guest, broker: Process) -> None:
-    stranger = RegisterRun(run=run_row("theirs", 1, broker.identity), attempts=())
+    stranger = RegisterRun(registration=1, run=run_row("theirs", 1, broker.identity), attempts=())
     assert guest.ask(stranger)["code"] == "not_yours"
     join(guest)
     guest.ask(reserve("theirs", "j-1.1", exclusive("gpu1")))
     key = run_key("theirs")
-    foreign = guest.ask(Bind(run_key=key, epoch=1, attempt="j-1.1", shim=broker.identity))
+    foreign = guest.ask(
+        Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=broker.identity)
+    )
     assert foreign["code"] == "not_yours"
     elsewhere = broker.identity.model_copy(update={"pid_namespace": 1})
-    hidden = guest.ask(Bind(run_key=key, epoch=1, attempt="j-1.1", shim=elsewhere))
+    hidden = guest.ask(Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=elsewhere))
     assert hidden["code"] == "not_yours"
-    own = guest.ask(Bind(run_key=key, epoch=1, attempt="j-1.1", shim=guest.identity))
+    own = guest.ask(
+        Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=guest.identity)
+    )
     assert own["kind"] == "granted"
 
 
 def test_a_killed_guest_leaves_nothing(owner: Asker, guest: Guest) -> None:
     join(guest)
     guest.ask(reserve("theirs", "j-1.1", exclusive("gpu1")))
-    guest.ask(Bind(run_key=run_key("theirs"), epoch=1, attempt="j-1.1", shim=guest.identity))
+    guest.ask(
+        Bind(
+            registration=1, run_key=run_key("theirs"), epoch=1, attempt="j-1.1", shim=guest.identity
+        )
+    )
     guest.end()
     wait_until(lambda: not owner.runs() and not owner.rows(), "the guest to be seen gone")
 
@@ -268,10 +294,10 @@ def test_a_private_scope_lets_nobody_else_in(registry: RegistryProcess, owner: A
 
 def test_one_user_cannot_take_all_of_the_tables(guest: Guest, owner: Asker) -> None:
     replies = [
-        guest.ask(RegisterRun(run=run_row(f"r{n}", 1, guest.identity), attempts=()))
+        guest.ask(RegisterRun(registration=1, run=run_row(f"r{n}", 1, guest.identity), attempts=()))
         for n in range(70)
     ]
     assert [reply["kind"] for reply in replies[:64]] == ["registered"] * 64
     assert {reply["code"] for reply in replies[64:]} == {"busy"}
-    reply = owner.ask(RegisterRun(run=run_row("ours"), attempts=()))
+    reply = owner.ask(RegisterRun(registration=1, run=run_row("ours"), attempts=()))
     assert isinstance(reply, Registered)

@@ -110,7 +110,9 @@ class Offers(RuleBasedStateMachine):
     @precondition(lambda self: self.number % 4 == 1)
     @rule(name=runs)
     def broker_ends_and_another_comes(self, name: str) -> None:
-        self.work(name, DeregisterRun(run_key=run_key(name), epoch=self.epochs[name]))
+        self.work(
+            name, DeregisterRun(registration=1, run_key=run_key(name), epoch=self.epochs[name])
+        )
         own = {key for key in self.live if key[0] == run_key(name)}
         assert set(self.gone()) == own
         self.broker_takes_over(name)
@@ -125,7 +127,7 @@ class Offers(RuleBasedStateMachine):
         """A limit that falls and a job that waits end nothing."""
         self.limits[name] = limit
         want = Want(slot=slot, envelope=exclusive(device)) if device else None
-        request = ReportLoad(
+        request = ReportLoad(registration=1,
             run_key=run_key(name), epoch=self.epochs[name], running=0, queued=0, limit=limit,
             want=want,
         )  # fmt: skip
@@ -171,7 +173,9 @@ class Offers(RuleBasedStateMachine):
     def releases(self, data: st.DataObject) -> None:
         name, attempt = data.draw(st.sampled_from(sorted(self.held)))
         del self.held[name, attempt]
-        request = Release(run_key=run_key(name), epoch=self.epochs[name], attempt=attempt)
+        request = Release(
+            registration=1, run_key=run_key(name), epoch=self.epochs[name], attempt=attempt
+        )
         self.work(name, request)
         assert not self.gone()
 

@@ -118,7 +118,7 @@ class Registry(RuleBasedStateMachine):
                 broker.believed[attempt] = envelope
                 broker.bound[attempt] = shim
         row = run_row(name, broker.epoch, broker.identity)
-        reply = self.ask(RegisterRun(run=row, attempts=tuple(broker.believed)))
+        reply = self.ask(RegisterRun(registration=1, run=row, attempts=tuple(broker.believed)))
         assert isinstance(reply, Registered)
         self.brokers[name] = broker
 
@@ -130,7 +130,7 @@ class Registry(RuleBasedStateMachine):
             self.broker_takes_over(name)
             broker = self.brokers[name]
             row = run_row(name, broker.epoch, broker.identity)
-            self.ask(RegisterRun(run=row, attempts=()))
+            self.ask(RegisterRun(registration=1, run=row, attempts=()))
             broker.believed.clear()
             broker.bound.clear()
 
@@ -142,7 +142,13 @@ class Registry(RuleBasedStateMachine):
         if attempt in broker.believed:
             return
         reply = self.ask(
-            Reserve(run_key=run_key(name), epoch=broker.epoch, attempt=attempt, envelope=envelope)
+            Reserve(
+                registration=1,
+                run_key=run_key(name),
+                epoch=broker.epoch,
+                attempt=attempt,
+                envelope=envelope,
+            )
         )
         if isinstance(reply, Granted):
             broker.believed[attempt] = envelope
@@ -163,7 +169,13 @@ class Registry(RuleBasedStateMachine):
         broker = self.brokers[name]
         shim = self.new_process()
         reply = self.ask(
-            Bind(run_key=run_key(name), epoch=broker.epoch, attempt=attempt, shim=shim)
+            Bind(
+                registration=1,
+                run_key=run_key(name),
+                epoch=broker.epoch,
+                attempt=attempt,
+                shim=shim,
+            )
         )
         if isinstance(reply, Granted):
             broker.bound[attempt] = shim
@@ -190,7 +202,9 @@ class Registry(RuleBasedStateMachine):
     def release(self, name: str, attempt: str) -> None:
         """Give up a hold; it is never refused to the run's broker."""
         broker = self.brokers[name]
-        reply = self.ask(Release(run_key=run_key(name), epoch=broker.epoch, attempt=attempt))
+        reply = self.ask(
+            Release(registration=1, run_key=run_key(name), epoch=broker.epoch, attempt=attempt)
+        )
         assert isinstance(reply, Granted)
         assert (run_key(name), attempt) not in self.machine.state.rows
         broker.believed.pop(attempt)
@@ -216,7 +230,7 @@ class Registry(RuleBasedStateMachine):
     def broker_ends_in_order(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.brokers)))
         broker = self.brokers.pop(name)
-        self.ask(DeregisterRun(run_key=run_key(name), epoch=broker.epoch))
+        self.ask(DeregisterRun(registration=1, run_key=run_key(name), epoch=broker.epoch))
 
     # -- faults ----------------------------------------------------------------------------
 
@@ -229,10 +243,18 @@ class Registry(RuleBasedStateMachine):
         request = data.draw(
             st.sampled_from(
                 [
-                    Reserve(run_key=key, epoch=epoch, attempt=attempt, envelope=envelope),
-                    Bind(run_key=key, epoch=epoch, attempt=attempt, shim=self.new_process()),
-                    Release(run_key=key, epoch=epoch, attempt=attempt),
-                    DeregisterRun(run_key=key, epoch=epoch),
+                    Reserve(
+                        registration=1, run_key=key, epoch=epoch, attempt=attempt, envelope=envelope
+                    ),
+                    Bind(
+                        registration=1,
+                        run_key=key,
+                        epoch=epoch,
+                        attempt=attempt,
+                        shim=self.new_process(),
+                    ),
+                    Release(registration=1, run_key=key, epoch=epoch, attempt=attempt),
+                    DeregisterRun(registration=1, run_key=key, epoch=epoch),
                 ]
             )
         )

@@ -74,7 +74,7 @@ def test_no_limit_is_passed_and_what_fits_is_granted(
     for number, (name, (alone, memory, busy), picks, end_one) in enumerate(steps, start=1):
         if end_one and held:
             owner, attempt, _ = held.pop(0)
-            desk.ask(Release(run_key=run_key(owner), epoch=1, attempt=attempt))
+            desk.ask(Release(registration=1, run_key=run_key(owner), epoch=1, attempt=attempt))
         devices = tuple(f"gpu{n}" for n in sorted(picks) if n < len(host))
         asked = Envelope(
             device_uuids=devices, exclusive=alone, memory_mib=memory, utilization_pct=busy
@@ -155,7 +155,7 @@ class Campaign:
         for other in self.names:
             self.report(other)
         del self.ends[device]
-        self.desk.ask(Release(run_key=run_key(name), epoch=1, attempt=attempt))
+        self.desk.ask(Release(registration=1, run_key=run_key(name), epoch=1, attempt=attempt))
         return name
 
 

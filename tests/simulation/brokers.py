@@ -47,7 +47,7 @@ class SimBroker(MachineShell):
         self.gateway_wire: FakeWire | None = None
         self._pending: dict[str, tuple[int, Any]] = {}
         self._lost: list[Any] = []
-        self._out = 0
+        self._out: set[str] = set()
         """Leases and offers at the last look."""
 
     # -- its life ---------------------------------------------------------------------------
@@ -225,9 +225,9 @@ class SimBroker(MachineShell):
             faults.append(f"a peer has two live leases: {sorted(peers)}")
         if set(memory.idle) & set(peers):
             faults.append("a peer waits and has a lease")
-        out = len(peers) + len(memory.offers)
+        out = {*state.leases.live, *memory.offers}
         # What is out when the limit falls stays, until real work comes (A42).
-        if out > max(state.limit, self._out):
+        if len(out) > state.limit and out - self._out:
             faults.append(f"{len(peers)} leases and {len(memory.offers)} offers for {state.limit}")
         self._out = out
         for words in faults:

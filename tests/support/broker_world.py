@@ -316,17 +316,15 @@ class World:
     # -- turns ----------------------------------------------------------------------------
 
     def turn(self, *commands: Any) -> None:
-        """One turn of the broker: decide all, settle, commit, then send."""
+        """One turn of the broker: decide all, commit, send; then what follows by itself."""
         stamp = self.stamp()
         whole = Decision()
         for command in commands:
             decision = self.broker.decide(command, stamp)
             whole.events += decision.events
             whole.outbox += decision.outbox
-        decision = self.broker.settle(stamp)
-        whole.events += decision.events
-        whole.outbox += decision.outbox
         self._commit(whole)
+        self._commit(self.broker.settle(stamp))
 
     def _commit(self, decision: Decision) -> None:
         self.disk.extend(encode(event) for event in decision.events)

@@ -61,14 +61,20 @@ class Desk:
     ) -> Any:
         """A broker takes a run over."""
         row = run_row(name, epoch, limit=limit)
-        request = RegisterRun(run=row, attempts=attempts)
+        request = RegisterRun(registration=1, run=row, attempts=attempts)
         return self.ask(request, address=name.encode(), uid=uid)
 
     def report(self, name: str, want: Want | None = None, mono_ms: int = 0, limit: int = 0) -> Any:
         """What a run tells of itself; its limit stays as it is, unless one is given."""
         limit = limit or self.machine.state.runs[run_key(name)].limit
         request = ReportLoad(
-            run_key=run_key(name), epoch=1, running=0, queued=0, limit=limit, want=want
+            registration=1,
+            run_key=run_key(name),
+            epoch=1,
+            running=0,
+            queued=0,
+            limit=limit,
+            want=want,
         )
         return self.ask(request, address=name.encode(), mono_ms=mono_ms)
 
@@ -78,11 +84,15 @@ class Desk:
 
     def bind(self, attempt: str, pid: int = 900, epoch: int = 1, key: str = A) -> Any:
         """An attempt of run `a` gets its shim."""
-        return self.ask(Bind(run_key=key, epoch=epoch, attempt=attempt, shim=process(pid)))
+        return self.ask(
+            Bind(registration=1, run_key=key, epoch=epoch, attempt=attempt, shim=process(pid))
+        )
 
     def release(self, attempt: str, epoch: int = 1, request_id: str | None = None) -> Any:
         """An attempt of run `a` is over."""
-        return self.ask(Release(run_key=A, epoch=epoch, attempt=attempt), request_id)
+        return self.ask(
+            Release(registration=1, run_key=A, epoch=epoch, attempt=attempt), request_id
+        )
 
     def shim_gone(self, attempt: str, pid: int = 900) -> list[Any]:
         """The kernel says that a shim of run `a` is gone."""

@@ -88,6 +88,7 @@ def reserve(
 ) -> Reserve:
     """A plan to commit; `seen` are its facts, by default those of idle devices."""
     return Reserve(
+        registration=1,
         run_key=run_key(name),
         epoch=epoch,
         attempt=attempt,
@@ -111,6 +112,7 @@ def claim_lease(
 ) -> ClaimLease:
     """Room for an offer; `seen` are its facts, by default those of idle devices."""
     return ClaimLease(
+        registration=1,
         run_key=run_key(name),
         epoch=epoch,
         lease_id=lease_name(number),
@@ -122,7 +124,9 @@ def claim_lease(
 
 def release_lease(name: str, number: int, epoch: int = 1) -> ReleaseLease:
     """The offer is over."""
-    return ReleaseLease(run_key=run_key(name), epoch=epoch, lease_id=lease_name(number))
+    return ReleaseLease(
+        registration=1, run_key=run_key(name), epoch=epoch, lease_id=lease_name(number)
+    )
 
 
 def command(

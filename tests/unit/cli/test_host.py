@@ -46,7 +46,7 @@ def busy_host() -> Json:
     desk.ask(reserve("nlp-7", "j-3.1", exclusive()))
     desk.ask(reserve("gone-1", "j-1.1", exclusive(SIM.format(4))))
     shim = process(950)
-    desk.ask(Bind(run_key=run_key("gone-1"), epoch=1, attempt="j-1.1", shim=shim))
+    desk.ask(Bind(registration=1, run_key=run_key("gone-1"), epoch=1, attempt="j-1.1", shim=shim))
     desk.fact(BrokersGone((Watch(run_key("gone-1"), None, run_row("gone-1").broker),)))
     desk.ask(claim_lease("vision-42", 7, exclusive(SIM.format(5))), mono_ms=1_000)
     desk.report("tabular-3", Want(slot=True, envelope=exclusive(SIM.format(3))))

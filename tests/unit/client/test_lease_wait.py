@@ -145,6 +145,17 @@ def test_what_is_not_newer_and_what_is_others_is_dropped(run: FakeRun) -> None:
     assert run.registrations == 2
 
 
+def test_what_rouses_a_peer_tells_it_nothing(run: FakeRun) -> None:
+    """Facts about others came since it registered: the sequence is that of all of them."""
+    run.now = state(5)
+    run.wait()
+    run.subscribed()
+    run.publish(OWN, {"kind": "leases_alive", "epoch": 1, "sequence": 0})
+    run.publish(OWN, state(7, lease(7)))
+    assert run.result().lease_id == "supply-7"
+    assert run.registrations == 2
+
+
 def test_a_lost_publication_is_noticed_by_the_keep_alive(run: FakeRun) -> None:
     run.wait()
     run.subscribed()

@@ -87,10 +87,10 @@ def test_a_device_named_twice_is_refused(desk: Desk) -> None:
 
 def test_every_request_may_be_sent_again(desk: Desk) -> None:
     requests = [
-        RegisterRun(run=run_row("a"), attempts=()),
+        RegisterRun(registration=1, run=run_row("a"), attempts=()),
         reserve("a", "j-1.1", exclusive("gpu0")),
-        Bind(run_key=A, epoch=1, attempt="j-1.1", shim=process(900)),
-        Release(run_key=A, epoch=1, attempt="j-1.1"),
+        Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=process(900)),
+        Release(registration=1, run_key=A, epoch=1, attempt="j-1.1"),
     ]
     for request in requests:
         first = desk.ask(request, "the-same-id")
@@ -114,11 +114,11 @@ def test_a_run_must_be_registered_and_current(desk: Desk) -> None:
     desk.register("a", epoch=3)
     for request in (
         reserve("a", "j-1.1", exclusive("gpu0"), epoch=2),
-        Release(run_key=A, epoch=2, attempt="j-1.1"),
-        Bind(run_key=A, epoch=2, attempt="j-1.1", shim=process(900)),
-        DeregisterRun(run_key=A, epoch=2),
-        ReportLoad(run_key=A, epoch=2, running=0, queued=0, limit=1),
-        RegisterRun(run=run_row("a", epoch=2), attempts=()),
+        Release(registration=1, run_key=A, epoch=2, attempt="j-1.1"),
+        Bind(registration=1, run_key=A, epoch=2, attempt="j-1.1", shim=process(900)),
+        DeregisterRun(registration=1, run_key=A, epoch=2),
+        ReportLoad(registration=1, run_key=A, epoch=2, running=0, queued=0, limit=1),
+        RegisterRun(registration=1, run=run_row("a", epoch=2), attempts=()),
     ):
         assert desk.ask(request).code == "stale_epoch"
     assert desk.held() == set()
@@ -165,9 +165,9 @@ def test_nor_after_the_registry_was_killed_and_forgot_what_was_listed(desk: Desk
 
 
 def test_request_ids_of_another_broker_are_other_requests(desk: Desk) -> None:
-    desk.ask(RegisterRun(run=run_row("a", 2), attempts=()), "register-1")
+    desk.ask(RegisterRun(registration=1, run=run_row("a", 2), attempts=()), "register-1")
     desk.ask(reserve("a", "j-1.1", exclusive("gpu0"), epoch=2), "reserve-1")
-    again = desk.ask(RegisterRun(run=run_row("a", 3), attempts=()), "register-1")
+    again = desk.ask(RegisterRun(registration=1, run=run_row("a", 3), attempts=()), "register-1")
     assert isinstance(again, Registered)
     assert desk.held() == set()
     assert isinstance(
@@ -261,7 +261,7 @@ def test_old_brokers_end_does_not_end_the_new_ones_run(desk: Desk) -> None:
 def test_deregister_keeps_rows(desk: Desk) -> None:
     desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
     desk.bind("j-1.1")
-    assert isinstance(desk.ask(DeregisterRun(run_key=A, epoch=1)), Granted)
+    assert isinstance(desk.ask(DeregisterRun(registration=1, run_key=A, epoch=1)), Granted)
     assert desk.held() == {(A, "j-1.1")}
     assert not desk.machine.idle
 
@@ -303,7 +303,7 @@ def test_views_are_pushed_once_a_turn_to_registered_brokers(desk: Desk) -> None:
     assert all(send.request_id is None for send in pushed)
     assert isinstance(pushed[0].message, HostView)
     assert len(pushed[0].message.allocations) == 2
-    desk.ask(DeregisterRun(run_key=A, epoch=1))
+    desk.ask(DeregisterRun(registration=1, run_key=A, epoch=1))
     assert {send.address for send in desk.settle()} == {b"b"}
 
 
@@ -321,17 +321,19 @@ def test_a_view_that_did_not_arrive_is_pushed_again(desk: Desk) -> None:
 
 
 def test_a_viewer_needs_no_run_and_sees_the_load(desk: Desk) -> None:
-    desk.ask(ReportLoad(run_key=A, epoch=1, running=2, queued=5, limit=3))
+    desk.ask(ReportLoad(registration=1, run_key=A, epoch=1, running=2, queued=5, limit=3))
     view = desk.ask(ViewHost(), address=b"viewer")
     shown = next(run for run in view.runs if run.run_key == A)
     assert (shown.running, shown.queued, shown.limit) == (2, 5, 3)
-    desk.ask(ReportLoad(run_key=A, epoch=1, running=0, queued=0, limit=8))
+    desk.ask(ReportLoad(registration=1, run_key=A, epoch=1, running=0, queued=0, limit=8))
 
 
 def test_limits_are_told_as_busy() -> None:
     desk = Desk()
     for number in range(RUNS_MAX):
-        desk.ask(RegisterRun(run=run_row(f"r{number}", limit=ROWS_MAX + 1), attempts=()))
+        desk.ask(
+            RegisterRun(registration=1, run=run_row(f"r{number}", limit=ROWS_MAX + 1), attempts=())
+        )
     assert desk.register("one-more").code == "busy"
     for number in range(1, ROWS_MAX + 1):
         assert isinstance(desk.ask(reserve("r0", f"j-{number}.1", exclusive())), Granted)
@@ -389,7 +391,7 @@ def test_a_run_without_a_broker_is_told_for_as_long_as_it_holds_anything(gone: b
     if gone:
         desk.broker_gone()
     else:
-        desk.ask(DeregisterRun(run_key=A, epoch=1))
+        desk.ask(DeregisterRun(registration=1, run_key=A, epoch=1))
     (down,) = desk.ask(ViewHost()).down
     assert (down.run_id, down.run_dir, down.running) == ("a", "/runs/a", 0)
     assert A not in {run.run_key for run in desk.ask(ViewHost()).runs}

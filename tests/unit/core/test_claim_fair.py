@@ -138,7 +138,7 @@ def test_a_want_is_over_six_seconds_after_the_last_report(desk: Desk) -> None:
 
 def test_who_is_gone_wants_nothing(desk: Desk) -> None:
     for gone in (
-        DeregisterRun(run_key=run_key("b"), epoch=1),
+        DeregisterRun(registration=1, run_key=run_key("b"), epoch=1),
         BrokersGone((Watch(run_key("b"), None, run_row("b").broker),)),
         BrokerUnreachable(b"b"),
     ):
@@ -186,7 +186,7 @@ def test_a_registry_that_starts_again_learns_wants_anew(desk: Desk) -> None:
 
 def raise_limit(desk: Desk, name: str, mono_ms: int) -> str:
     """The code of the refusal, or `granted`."""
-    asked = RaiseLimit(run_key=run_key(name), epoch=1, interval_ms=20_000)
+    asked = RaiseLimit(registration=1, run_key=run_key(name), epoch=1, interval_ms=20_000)
     reply = desk.ask(asked, mono_ms=mono_ms)
     return "granted" if isinstance(reply, Granted) else str(reply.code)
 
@@ -214,7 +214,7 @@ def test_who_asks_no_more_is_not_waited_for(desk: Desk) -> None:
     assert raise_limit(desk, "c", 41_000) == "not_now"
     assert raise_limit(desk, "c", 41_001) == "granted", "b asked last two intervals ago"
     assert raise_limit(desk, "b", 42_000) == "not_now"
-    desk.ask(DeregisterRun(run_key=run_key("b"), epoch=1))
+    desk.ask(DeregisterRun(registration=1, run_key=run_key("b"), epoch=1))
     assert raise_limit(desk, "a", 61_001) == "granted"
 
 

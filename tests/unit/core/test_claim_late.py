@@ -21,7 +21,7 @@ def desk() -> Any:
 
 
 def test_late_copies_of_granted_requests_change_nothing(desk: Desk) -> None:
-    first = RegisterRun(run=run_row("a", epoch=2), attempts=())
+    first = RegisterRun(registration=1, run=run_row("a", epoch=2), attempts=())
     desk.ask(first, "register-1")
     take = reserve("a", "j-1.1", exclusive("gpu0"), epoch=2)
     desk.ask(take, "reserve-1")
@@ -42,7 +42,7 @@ def test_a_late_copy_of_a_denied_request_holds_nothing(desk: Desk) -> None:
     assert desk.ask(take, "reserve-1").code == "conflict"
     offer = claim_lease("a", 1, exclusive("gpu0"))
     assert desk.ask(offer, "lease-1").code == "conflict"
-    desk.ask(Release(run_key=run_key("b"), epoch=1, attempt="j-1.1"))
+    desk.ask(Release(registration=1, run_key=run_key("b"), epoch=1, attempt="j-1.1"))
     denied = desk.ask(take, "reserve-1")
     assert denied.code == "conflict"
     assert not denied.view.allocations, "with what is so now"
@@ -67,14 +67,16 @@ def test_what_waited_in_a_lost_connection_changes_nothing(desk: Desk) -> None:
     for late in (
         reserve("a", "j-1.1", exclusive("gpu0")),
         claim_lease("a", 1, exclusive("gpu0")),
-        ReportLoad(run_key=A, epoch=1, running=7, queued=7, limit=7),
+        ReportLoad(registration=1, run_key=A, epoch=1, running=7, queued=7, limit=7),
     ):
         assert desk.ask(under(2, late), address=b"a2").code == "stale_epoch"
     assert desk.held() == set()
     assert desk.settle() == [], "and no news of it"
     take = under(3, reserve("a", "j-1.1", exclusive("gpu0")))
     assert isinstance(desk.ask(take, address=b"a3"), Granted)
-    late = desk.ask(under(2, Release(run_key=A, epoch=1, attempt="j-1.1")), address=b"a2")
+    late = desk.ask(
+        under(2, Release(registration=1, run_key=A, epoch=1, attempt="j-1.1")), address=b"a2"
+    )
     assert late.code == "stale_epoch"
     assert desk.ask(anew(2), address=b"a2").code == "stale_epoch"
     assert desk.held() == {(A, "j-1.1")}, "freed by a release, or a list, of long ago"

@@ -245,7 +245,7 @@ def test_it_ends_with_its_broker(desk: Desk) -> None:
     claim(desk, "b", 2)
     desk.broker_gone()
     assert leases(desk) == [("b", 2)]
-    desk.ask(DeregisterRun(run_key=run_key("b"), epoch=1), address=b"b")
+    desk.ask(DeregisterRun(registration=1, run_key=run_key("b"), epoch=1), address=b"b")
     assert leases(desk) == []
 
 

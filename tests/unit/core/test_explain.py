@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from praxist_zmq.core.explain import ORDER
 from praxist_zmq.core.forecast import ENTRIES_MAX
 from praxist_zmq.protocol.replies import Explanation, Submitted
@@ -12,6 +14,7 @@ from praxist_zmq.protocol.requests import (
     OpenGeneration,
     ShowJob,
     SubmitJob,
+    SubmitJobs,
 )
 from tests.support.explained import LoadedWorld, Wish
 
@@ -86,6 +89,29 @@ def test_a_dry_run_meets_what_the_real_one_meets() -> None:
         )  # fmt: skip
         assert [blocker.code for blocker in answer.job.blockers] == told
         world.settle()
+
+
+@pytest.mark.parametrize("profiles", [("small", "cpu"), ("cpu", "small"), ("alone", "cpu")])
+@pytest.mark.parametrize("dry", [(True, False), (True, True), (False, False)])
+def test_the_reasons_of_a_batch_are_each_one_s_own(
+    profiles: tuple[str, str], dry: tuple[bool, bool]
+) -> None:
+    """A dry run has the name that the next one that is taken will have."""
+    world = LoadedWorld([(80_000, 95.0)], limit=1)
+    world.submit(Wish("p1", "cpu"))
+    world.settle()
+    jobs = tuple(
+        SubmitJob(
+            peer="p2", tag=f"tag of {number}", command=("true",), cwd="/", environment={},
+            profile=profile, dry_run=dry[number],
+        )
+        for number, profile in enumerate(profiles)
+    )  # fmt: skip
+    told = world.ask(SubmitJobs(jobs=jobs)).results
+    for profile, answer in zip(profiles, told, strict=True):
+        codes = {blocker.code for blocker in answer.job.blockers}
+        assert "run_limit" in codes
+        assert (len(codes) > 1) == (profile != "cpu"), codes
 
 
 def test_the_end_of_a_pressure_is_told() -> None:

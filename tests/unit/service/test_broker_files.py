@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -78,15 +79,28 @@ def test_a_directory_in_the_place_of_the_file_is_told(files: BrokerFiles, tmp_pa
     assert "cannot be removed" in files._broker.soft.warnings["gen_3"]
 
 
-def test_the_view_is_not_written_in_the_wake_of_an_answer_nor_put_off_for_long(
-    files: BrokerFiles,
-) -> None:
+def test_the_view_is_not_written_in_the_wake_of_an_answer(files: BrokerFiles) -> None:
+    """However long nothing had happened before."""
     files.write_status(Stamp(at_ms=0, mono_ms=10_000))
     due = files.status_due_ms()
-    files.answered(due)
-    assert files.status_due_ms() == due + QUIET_MS
-    for later in range(0, NO_QUIET_MS + 100, QUIET_MS):
-        files.answered(due + later)
-    assert files.status_due_ms() == due + NO_QUIET_MS
-    files.write_status(Stamp(at_ms=0, mono_ms=due + NO_QUIET_MS))
-    assert files.status_due_ms() == due + NO_QUIET_MS + (due - 10_000)
+    files.answered(due + 7_000)
+    assert files.status_due_ms() == due + 7_000 + QUIET_MS
+
+
+@pytest.mark.parametrize("apart_ms", [1, QUIET_MS, QUIET_MS + 2, 100])
+def test_it_is_written_under_any_load(files: BrokerFiles, apart_ms: int) -> None:
+    """Turns that take `apart_ms` each, with an answer in every one."""
+    now = 10_000
+    files.write_status(Stamp(at_ms=0, mono_ms=now))
+    period = files.status_due_ms() - now
+    written = [now]
+    while now < 10_000 + 5 * period:
+        stamp = Stamp(at_ms=0, mono_ms=now)
+        now += apart_ms
+        files.answered(now)
+        if stamp.mono_ms >= files.status_due_ms():
+            files.write_status(stamp)
+            written.append(stamp.mono_ms)
+    gaps = [after - before for before, after in itertools.pairwise(written)]
+    assert len(gaps) >= 3
+    assert max(gaps) <= period + NO_QUIET_MS + 2 * apart_ms

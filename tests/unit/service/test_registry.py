@@ -58,7 +58,7 @@ def process() -> Iterator[Callable[[], Process]]:
 def test_two_runs_share_the_host(asker: Asker, process: Callable[[], Process]) -> None:
     for name in ("a", "b"):
         row = run_row(name, broker=process().identity)
-        assert isinstance(asker.ask(RegisterRun(run=row, attempts=())), Registered)
+        assert isinstance(asker.ask(RegisterRun(registration=1, run=row, attempts=())), Registered)
     assert isinstance(asker.ask(reserve("a", "j-1.1", exclusive("gpu0"))), Granted)
     denied = asker.ask(reserve("b", "j-1.1", exclusive("gpu0")))
     assert isinstance(denied, Denied)
@@ -70,9 +70,9 @@ def test_a_dead_brokers_run_ends_and_its_rows_stay_until_the_shim_is_gone(
     asker: Asker, process: Callable[[], Process]
 ) -> None:
     broker, shim = process(), process()
-    asker.ask(RegisterRun(run=run_row("a", broker=broker.identity), attempts=()))
+    asker.ask(RegisterRun(registration=1, run=run_row("a", broker=broker.identity), attempts=()))
     asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
-    bound = Bind(run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity)
+    bound = Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity)
     assert isinstance(asker.ask(bound), Granted)
     broker.end()
     wait_until(lambda: not asker.runs(), "the dead broker's run to end")
@@ -85,11 +85,11 @@ def test_kill_keeps_everything_and_finds_who_died_meanwhile(
     registry: RegistryProcess, asker: Asker, process: Callable[[], Process]
 ) -> None:
     lives, dies, shim = process(), process(), process()
-    asker.ask(RegisterRun(run=run_row("a", broker=lives.identity), attempts=()))
-    asker.ask(RegisterRun(run=run_row("b", broker=dies.identity), attempts=()))
+    asker.ask(RegisterRun(registration=1, run=run_row("a", broker=lives.identity), attempts=()))
+    asker.ask(RegisterRun(registration=1, run=run_row("b", broker=dies.identity), attempts=()))
     asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
     asker.ask(reserve("b", "j-1.1", exclusive("gpu1")))
-    asker.ask(Bind(run_key=B, epoch=1, attempt="j-1.1", shim=shim.identity))
+    asker.ask(Bind(registration=1, run_key=B, epoch=1, attempt="j-1.1", shim=shim.identity))
     before = asker.view()
     registry.kill()
     assert registry.start()["ready"]["epoch"] == 2
@@ -135,10 +135,10 @@ def test_it_ends_by_itself_only_when_nothing_is_held(
         assert registry.popen is not None
         row = run_row("a", broker=process().identity)
         shim = process()
-        asker.ask(RegisterRun(run=row, attempts=()))
+        asker.ask(RegisterRun(registration=1, run=row, attempts=()))
         asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
-        asker.ask(Bind(run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity))
-        asker.ask(DeregisterRun(run_key=A, epoch=1))
+        asker.ask(Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity))
+        asker.ask(DeregisterRun(registration=1, run_key=A, epoch=1))
         clock = SystemClock()
         since = clock.mono_ms()
         wait_until(lambda: clock.mono_ms() - since > 600, "twice the idle time to pass")
@@ -233,12 +233,15 @@ def test_views_are_pushed_to_registered_brokers(
 
     try:
         asked = command(
-            RegisterRun(run=run_row("a", broker=process().identity), attempts=()), "register-1"
+            RegisterRun(registration=1, run=run_row("a", broker=process().identity), attempts=()),
+            "register-1",
         )
         body = encode(ClaimRequestEnvelope(request_id="register-1", request=asked.request))
         wait_until(lambda: broker.send(body), "the connection")
         wait_until(lambda: any(e.request_id == "register-1" for e in receive()), "the answer")
-        asker.ask(RegisterRun(run=run_row("b", broker=process().identity), attempts=()))
+        asker.ask(
+            RegisterRun(registration=1, run=run_row("b", broker=process().identity), attempts=())
+        )
         wait_until(
             lambda: any(e.request_id is None and len(e.reply.runs) == 2 for e in receive()),
             "the pushed view",
