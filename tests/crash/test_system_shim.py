@@ -10,7 +10,7 @@ from praxist_zmq.host.identity import read_stat
 from tests.support import oracle
 from tests.support.campaign import ensure_up
 from tests.support.canaries import Canaries
-from tests.support.run import Run, send
+from tests.support.run import Run, kill_at_once, send
 from tests.support.run_fixtures import MakeRun
 from tests.support.wait import wait_until
 
@@ -96,10 +96,7 @@ def test_everything_is_killed(make_run: MakeRun) -> None:
         queued = [run.submit(client, f"q{n}", f"exit:{n}").job.job for n in range(3)]
         run.until_started(*(f"{job}.1" for job in jobs))
         pids = set(run.processes().values()) | set(run.experiments())
-        # All at the same instant: a shim that runs on would keep how its evaluator died.
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                send(pid, number)
+        kill_at_once(pids)  # a shim that runs on would keep how its evaluator died
         wait_until(lambda: not run.experiments() and not run.processes(), "all to be gone")
         run.up()
         assert [client.wait(job, 60).state for job in jobs] == ["drained_unknown"] * 2

@@ -291,13 +291,16 @@ class Run:
         return pid is not None and send(pid, signal.SIGKILL)
 
     def kill_all(self, shuffle: random.Random | None = None, *, registry: bool = False) -> None:
-        """SIGKILL all services and the zygote at once, shims not."""
+        """SIGKILL all services and the zygote at once, shims not; with `shuffle` one after another,
+        so that some see others end."""
         found = self.processes()
         names = [n for n in found if not n.startswith("shim") and (registry or n != "registry")]
         if shuffle:
             shuffle.shuffle(names)
-        for name in names:
-            send(found[name], signal.SIGKILL)
+            for name in names:
+                send(found[name], signal.SIGKILL)
+        else:
+            kill_at_once(found[name] for name in names)
         wait_until(
             lambda: not (set(self.processes()) & set(names) - {"registry"}),
             "killed processes to be gone",
@@ -369,6 +372,14 @@ def send(pid: int, number: int) -> bool:
         os.kill(pid, number)
         return True
     return False
+
+
+def kill_at_once(pids: Iterable[int]) -> None:
+    """SIGKILL them at one instant: none does anything more because another has ended."""
+    chosen = list(pids)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in chosen:
+            send(pid, number)
 
 
 def _pids() -> Iterable[int]:
