@@ -375,11 +375,16 @@ def send(pid: int, number: int) -> bool:
 
 
 def kill_at_once(pids: Iterable[int]) -> None:
-    """SIGKILL them at one instant: none does anything more because another has ended."""
-    chosen = list(pids)
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in chosen:
-            send(pid, number)
+    """SIGKILL them at one instant: none does anything more because another has ended.
+
+    Stopped first, and the youngest are killed first: the kernel continues a stopped process whose
+    group is orphaned, by the end of its parent as a rule.
+    """
+    chosen = sorted(pids)
+    for pid in chosen:
+        send(pid, signal.SIGSTOP)
+    for pid in reversed(chosen):
+        send(pid, signal.SIGKILL)
 
 
 def _pids() -> Iterable[int]:
