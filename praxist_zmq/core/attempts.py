@@ -122,6 +122,7 @@ def launcher_lost(turn: Turn, address: Any) -> None:
     soft = turn.soft
     if address == soft.launcher_address:
         soft.launcher_ready = False
+        soft.launcher_away_ms = turn.stamp.mono_ms
         soft.launcher_address = None
         soft.launcher_lost = address
         soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS

@@ -144,7 +144,7 @@ class Broker:
         `open_generation` (`up` named it) one that had ended is run again.
         """
         self.soft.fleet.run_key = self.soft.run_key
-        self.soft.probe_known_ms = stamp.mono_ms
+        self.soft.probe_known_ms = self.soft.launcher_away_ms = stamp.mono_ms
         turn = self._turn(stamp)
         stopped = self.state.closed_reason not in (None, generations.ALL_FROZEN)
         known = generation in self.state.generations

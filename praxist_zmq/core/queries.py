@@ -24,6 +24,8 @@ from .turn import Turn, subject
 from .views import Viewer
 
 CAPPED = COARSE["peer_cap"]
+LAUNCHER_SILENCE_MS = 2_000
+"""One that starts says so within milliseconds after it is ready; then something is wrong."""
 
 
 def show(turn: Turn, request: req.ShowJob) -> JobReply:
@@ -201,8 +203,9 @@ def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
     unsatisfiable = default_never_fits(state, soft)
     if unsatisfiable is not None and not any(unsatisfiable in text for text in alarming):
         found.append(f"{unsatisfiable}: its submissions are refused")
-    if not soft.launcher_ready:
-        found.append("the launcher does not answer: nothing starts")
+    silent_ms = 0 if soft.launcher_ready else turn.stamp.mono_ms - soft.launcher_away_ms
+    if silent_ms >= LAUNCHER_SILENCE_MS:
+        found.append(f"the launcher has not answered for {silent_ms // 1000} s: nothing starts")
     stale = stale_sample(soft)
     if stale is not None:
         found.append(f"{stale}: nothing that needs a device starts")

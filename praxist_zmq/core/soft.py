@@ -130,6 +130,8 @@ class SoftState:
     """(request id, index) of submissions that only joined -> the job: a late copy does no more."""
     launcher_address: Any = None
     launcher_ready: bool = False
+    launcher_away_ms: int = 0
+    """Since when it is not ready; of no meaning while it is."""
     launcher_seen: Addresses = field(default_factory=Addresses)
     launcher_lost: Any = None
     """Where an order did not arrive: it may have been full only, and is asked to say so."""

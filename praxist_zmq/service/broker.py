@@ -121,7 +121,8 @@ class BrokerShell:
         wake = self._broker.wake_at_ms()
         due = self.files.status_due_ms()
         held = self.step.due_ms()
-        due = min([due, *(at for at in (wake, held) if at is not None)])
+        again = self.registry.resend_at_ms()
+        due = min([due, *(at for at in (wake, held, again) if at is not None)])
         if self._lost:
             return 0
         return max(0, due - self._clock.mono_ms())
@@ -135,7 +136,8 @@ class BrokerShell:
         if self.files.fenced() != self._broker.soft.fenced:
             commands.append(FenceSeen(not self._broker.soft.fenced))
         commands += self.files.closing_signals()
-        if self.registry in ready:
+        again_at_ms = self.registry.resend_at_ms()
+        if self.registry in ready or (again_at_ms is not None and again_at_ms <= stamp.mono_ms):
             commands += self._registry_commands()
         if self.samples in ready:
             for _, body in self.samples.drain():

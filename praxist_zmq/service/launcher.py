@@ -40,11 +40,9 @@ class _LinkClient(Protocol):
 
     def fileno(self) -> int: ...
 
-    def drain(self) -> list[tuple[bytes, list[bytes]]]: ...
+    def take(self) -> tuple[bool, list[tuple[bytes, list[bytes]]]]: ...
 
     def send(self, channel: bytes, parts: Sequence[bytes]) -> bool: ...
-
-    def connected_again(self) -> bool: ...
 
 
 class CoreLink:
@@ -57,23 +55,20 @@ class CoreLink:
         """Wakes the loop."""
         return self._client.fileno()
 
-    def receive(self) -> list[bytes]:
-        """Bodies of the orders that wait."""
+    def receive(self) -> tuple[bool, list[bytes]]:
+        """Whether there is a connection anew, and the bodies of the orders that wait."""
         found: list[bytes] = []
-        for channel, parts in self._client.drain():
+        anew, messages = self._client.take()
+        for channel, parts in messages:
             if channel == b"order":
                 found.extend(parts)
             else:
                 LOG.warning("a message on channel %r was not for a launcher", channel)
-        return found
+        return anew, found
 
     def send(self, bodies: list[bytes]) -> bool:
         """One message of reports; False when it was dropped."""
         return self._client.send(b"report", bodies)
-
-    def connected_again(self) -> bool:
-        """True once after each handshake."""
-        return self._client.connected_again()
 
 
 def strays(config: ChildConfig, known: set[int]) -> list[ProcStat]:

@@ -45,16 +45,12 @@ class Link(Protocol):
         """Readable when there may be something to receive or to notice."""
         ...
 
-    def receive(self) -> list[bytes]:
-        """Everything that waits: bodies of orders. Never waits."""
+    def receive(self) -> tuple[bool, list[bytes]]:
+        """Everything that waits: whether a connection was made, bodies of orders. Never waits."""
         ...
 
     def send(self, bodies: list[bytes]) -> bool:
         """Send reports in one message; False when it was dropped (no connection, or full)."""
-        ...
-
-    def connected_again(self) -> bool:
-        """True once after each connection."""
         ...
 
 
@@ -121,9 +117,9 @@ class Launcher:
     def _exchange(self) -> None:
         """Receive and send until neither has anything: the link's descriptors tell of edges."""
         while True:
-            if self._link.connected_again():
+            anew, bodies = self._link.receive()
+            if anew:
                 self._announce()
-            bodies = self._link.receive()
             for body in bodies:
                 self._obey(body)
             self._attempts.start_waiting()

@@ -29,8 +29,7 @@ class ProcessReport:
 
     def serve(self) -> None:
         """Handle what came; repeat the latest list on a new connection. Never blocks."""
-        self._link.drain()
-        if self._link.connected_again() and self._body is not None:
+        if self._link.take().anew and self._body is not None:
             self._link.send(CHANNEL, [self._body])
 
     def tell(self, seen: ProcessesSeen) -> None:

@@ -131,8 +131,7 @@ def _body(config: ChildConfig) -> int:
                 return 0
             if signals in ready and "end" in signals.drain():
                 return 0
-            link.drain()
-            if link.connected_again():
+            if link.take().anew:
                 reader.tell_all()
             if clock.mono_ms() < due_ms:
                 continue

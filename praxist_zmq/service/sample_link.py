@@ -28,7 +28,7 @@ class SampleLink:
 
     def ask(self) -> bool:
         """Ask for a sample soon. False when no sampler is there."""
-        self._link.connected_again()  # takes in what happened to the connection
+        self._link.take()  # for what happened to the connection
         return self._link.send(CHANNEL, [b""])
 
     def close(self) -> None:

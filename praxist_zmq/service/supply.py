@@ -36,10 +36,11 @@ class Supply:
         """Everything that waits on the link. Never blocks."""
         if self._link not in ready:
             return
-        if self._link.connected_again():
+        anew, messages = self._link.take()
+        if anew:
             self._planner.forget()
             self._link.send(CHANNEL, [b""])
-        for channel, parts in self._link.drain():
+        for channel, parts in messages:
             for body in parts if channel == CHANNEL else ():
                 self._facts(body)
 

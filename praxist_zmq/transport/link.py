@@ -3,8 +3,8 @@
 Decides only whether a message carries the run's secret; never what it means. The secret keeps a
 process of the same user, which the kernel lets connect, from posing as one of ours by accident or
 by guessing the path. Sends never block: what cannot be handed over now is dropped and counted,
-because every message on this link is safe to repeat and its sender repeats it after
-`connected_again`.
+because every message on this link is safe to repeat and its sender repeats it on the next
+connection.
 """
 
 from __future__ import annotations
@@ -49,6 +49,15 @@ def _read_authentic(
         return None
     parts = unpack(payload.bytes)
     return None if parts is None else (header[len(secret) :], parts)
+
+
+class Taken(NamedTuple):
+    """What `LinkClient.take` found."""
+
+    anew: bool
+    """Whether a connection was made since the last time: tell the broker all it must know."""
+    messages: list[tuple[bytes, list[bytes]]]
+    """(channel, parts) of each, in order."""
 
 
 class LinkServer:
@@ -128,8 +137,7 @@ class LinkServer:
 class LinkClient:
     """The other end: a DEALER that connects again by itself.
 
-    Nothing is kept for a broker that is not there: `send` answers False. `connected_again` is
-    the sign to tell the broker everything it must know. Counters as `LinkServer`.
+    Nothing is kept for a broker that is not there: `send` answers False. Counters as `LinkServer`.
     """
 
     def __init__(self, path: str | os.PathLike[str], secret: bytes) -> None:
@@ -152,21 +160,11 @@ class LinkClient:
         """What `transport.poller` watches: messages, and connections made and lost."""
         return (self.socket, self._monitor.socket)
 
-    @property
-    def connected(self) -> bool:
-        """Whether a handshake is complete now, as far as is known."""
-        self._monitor.update()
-        return self._monitor.connected
-
-    def connected_again(self) -> bool:
-        """True once after each completed handshake (several at once count as one)."""
-        return self._monitor.made_anew()
-
     def fileno(self) -> int:
         """A descriptor for epoll or poll, readable when something may have happened.
 
-        After it was readable, and after every `send`, call `connected_again` and `drain` until
-        they have nothing more: the descriptors of ZeroMQ below it tell of edges.
+        After it was readable, and after every `send`, `take` until there is nothing more: the
+        descriptors of ZeroMQ below it tell of edges.
         """
         if self._epoll is None:
             self._epoll = select.epoll(2)
@@ -174,15 +172,15 @@ class LinkClient:
                 self._epoll.register(int(socket.getsockopt(zmq.FD)), select.EPOLLIN)
         return self._epoll.fileno()
 
-    def drain(self, limit: int = LINK_MESSAGES_MAX) -> list[tuple[bytes, list[bytes]]]:
-        """(channel, parts) of the messages that wait; never blocks.
+    def take(self) -> Taken:
+        """Everything that waits; never blocks.
 
-        Takes in what happened to the connection too: a poller wakes for both, without end for
-        what nobody takes.
+        One look for both: a poller wakes once for each, without end for what nobody looks at, and
+        never again for a connection that somebody saw and did not tell of.
         """
-        self._monitor.update()
+        anew = self._monitor.made_anew()
         found: list[tuple[bytes, list[bytes]]] = []
-        for _ in range(limit):
+        for _ in range(LINK_MESSAGES_MAX):
             shown = self._reader.begin()
             if shown is None:
                 break
@@ -194,7 +192,7 @@ class LinkClient:
                 if not self._reader.skip():
                     break
         self.counters["received"] += len(found)
-        return found
+        return Taken(anew, found)
 
     def send(self, channel: bytes, parts: Sequence[bytes], *, group: int = 1) -> bool:
         """Hand parts over; False when nobody is connected or the link is full.

@@ -327,8 +327,10 @@ class AsyncRequester:
 
     @property
     def connected(self) -> bool:
-        """Whether a handshake is complete now, as far as is known."""
-        self._connection.monitor.update()
+        """Whether a handshake was complete when `connected_again` was last asked.
+
+        It does not look by itself: a poller does not wake again for what was seen here.
+        """
         return self._connection.monitor.connected
 
     def connected_again(self) -> bool:
@@ -352,6 +354,12 @@ class AsyncRequester:
             del self._pending[request_id]
             self._pending[request_id] = (now, body)
         return sum(self._connection.send(body) for _, body in due)
+
+    def resend_at_ms(self) -> int | None:
+        """When `resend` has something to do: nothing else may wake its owner then."""
+        for sent_at, _ in self._pending.values():
+            return sent_at + RESEND_MS
+        return None
 
     def forget(self) -> None:
         """Want no answer to anything asked so far."""

@@ -68,15 +68,16 @@ class FakeLink:
     def fileno(self) -> int:
         return self._end.fileno()
 
-    def receive(self) -> list[bytes]:
+    def receive(self) -> tuple[bool, list[bytes]]:
+        fresh, self._fresh = self._fresh, False
         found: list[bytes] = []
         while True:
             try:
                 body = self._end.recv(8 * 1024 * 1024)
             except (BlockingIOError, ConnectionError):
-                return found
+                return fresh, found
             if not body:
-                return found
+                return fresh, found
             found.append(body)
 
     def send(self, bodies: list[bytes]) -> bool:
@@ -86,10 +87,6 @@ class FakeLink:
         except OSError:
             return False
         return True
-
-    def connected_again(self) -> bool:
-        fresh, self._fresh = self._fresh, False
-        return fresh
 
 
 def child_main(run_dir: str, fd: int) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from praxist_zmq.core.attempts import ASK_LAUNCHER_MS, STUCK_PAUSE_MS
 from praxist_zmq.core.commands import LauncherLost, LauncherSaid
+from praxist_zmq.core.queries import LAUNCHER_SILENCE_MS
 from praxist_zmq.protocol import orders
 from praxist_zmq.protocol.codec import decode_event
 from praxist_zmq.protocol.events import AttemptStuck
 from praxist_zmq.protocol.reports import AttemptEnded, AttemptUnkillable
-from praxist_zmq.protocol.requests import CancelJobs, FreezeGeneration, SubmitJob
+from praxist_zmq.protocol.requests import CancelJobs, FreezeGeneration, GetStatus, SubmitJob
 from tests.support.broker_world import World
 
 
@@ -65,6 +66,21 @@ def test_a_launcher_that_is_gone_is_asked_in_vain_until_the_next_one_is_there() 
     assert world.broker.soft.launcher_ready
     world.pass_time(ASK_LAUNCHER_MS)
     assert not world.to_launcher
+
+
+def test_a_launcher_that_just_starts_is_no_trouble_and_one_that_stays_away_is() -> None:
+    world = World()
+    world.settle()
+    world.turn(LauncherLost("launcher"))
+    world.launcher_address = "another"
+    assert world.ask(GetStatus()).health == "healthy"
+    world.pass_time(LAUNCHER_SILENCE_MS)
+    status = world.ask(GetStatus())
+    assert status.health == "troubled"
+    assert status.warnings == ("the launcher has not answered for 2 s: nothing starts",)
+    world.connect_launcher()
+    world.settle()
+    assert world.ask(GetStatus()).health == "healthy"
 
 
 def test_a_tree_that_forks_on_is_told_once_a_minute() -> None:

@@ -371,12 +371,14 @@ def test_an_answer_that_was_lost_on_a_living_connection_is_asked_for_again(socke
         wait_until(requester.connected_again, "the connection")
         assert requester.send("request-1", BODY)
         wait_until(lambda: asked, "the first sending")
+        assert requester.resend_at_ms() == 2_000
         now[0] = 1_999
         assert requester.resend() == 0
         now[0] = 2_000
         assert requester.resend() == 1
+        assert requester.resend_at_ms() == 4_000
         wait_until(requester.drain, "the answer")
-        assert requester.unanswered == 0
+        assert (requester.unanswered, requester.resend_at_ms()) == (0, None)
         now[0] = 9_000
         assert requester.resend() == 0
     finally:

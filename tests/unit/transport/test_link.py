@@ -19,7 +19,7 @@ SECRET = b"s" * 32
 
 
 def connected(client: LinkClient) -> None:
-    wait_until(client.connected_again, "handshake")
+    wait_until(lambda: client.take().anew, "handshake")
 
 
 def test_batches_pass_both_ways(sockets: Path) -> None:
@@ -33,8 +33,8 @@ def test_batches_pass_both_ways(sockets: Path) -> None:
         message = wait_until(server.drain, "message")[0]
         assert (message.channel, message.parts) == (b"requests", [b"route", b"0:1", b"", b"body"])
         assert server.send(message.address, b"replies", [b"route", b"answer"])
-        assert wait_until(client.drain, "reply") == [(b"replies", [b"route", b"answer"])]
-        assert not client.connected_again()
+        taken = wait_until(lambda: (now := client.take()).messages and now, "reply")
+        assert taken == (False, [(b"replies", [b"route", b"answer"])])
     finally:
         client.close()
         server.close()
@@ -64,8 +64,7 @@ def test_sends_while_disconnected_are_dropped_not_replayed(sockets: Path) -> Non
     try:
         connected(client)
         server.close()
-        wait_until(lambda: not client.connected, "loss noticed")
-        assert not client.send(b"report", [b"lost"])
+        wait_until(lambda: not client.send(b"report", [b"lost"]), "loss noticed")
         assert client.counters["dropped"] == 1
         server = LinkServer(sockets / "core.sock", SECRET)
         connected(client)
@@ -85,22 +84,48 @@ def test_a_connection_and_a_message_wake_poller_and_descriptor(sockets: Path) ->
     poll.register(client.fileno(), select.EPOLLIN)
     server = LinkServer(sockets / "core.sock", SECRET)
     try:
-        wait_until(lambda: client in poller.wait(1_000) and client.connected_again(), "handshake")
+        wait_until(lambda: client in poller.wait(1_000) and client.take().anew, "handshake")
         assert client.send(b"report", [b"1"])
         message = wait_until(server.drain, "message")[0]
-        client.drain()
+        client.take()
         server.send(message.address, b"order", [b"2"])
         assert poll.poll(5)
-        assert wait_until(client.drain, "order") == [(b"order", [b"2"])]
+        order = wait_until(lambda: client.take().messages, "order")
+        assert order == [(b"order", [b"2"])]
     finally:
         poll.close()
         client.close()
         server.close()
 
 
-def test_after_a_drain_a_poller_sleeps_though_nobody_asked_about_the_connection(
-    sockets: Path,
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_connection_made_while_one_looks_wakes_again(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch, nested: bool
 ) -> None:
+    client = LinkClient(sockets / "core.sock", SECRET)
+    poller = Poller()
+    # Through its descriptor or as the sockets that it is, as the launcher and the others wait.
+    poller.register(client.fileno() if nested else client)
+    begin, servers = client._reader.begin, []
+
+    def meanwhile() -> object:
+        if not servers:
+            servers.append(LinkServer(sockets / "core.sock", SECRET))
+            wait_until(lambda: client.send(b"report", [b"early"]), "the handshake")
+        return begin()
+
+    monkeypatch.setattr(client._reader, "begin", meanwhile)
+    try:
+        told = [client.take().anew]
+        while not any(told):
+            assert poller.wait(60_000), "a connection that nobody was told of"
+            told.append(client.take().anew)
+    finally:
+        client.close()
+        servers[0].close()
+
+
+def test_after_a_look_a_poller_sleeps(sockets: Path) -> None:
     client = LinkClient(sockets / "core.sock", SECRET)
     poller = Poller()
     poller.register(client)
@@ -108,14 +133,13 @@ def test_after_a_drain_a_poller_sleeps_though_nobody_asked_about_the_connection(
         for _ in range(2):
             server = LinkServer(sockets / "core.sock", SECRET)
             wait_until(lambda: client in poller.wait(1_000), "the connection made")
-            client.drain()
+            wait_until(lambda: client.take().anew, "the connection told of")
             assert poller.wait(0) == set()
             server.close()
             wait_until(lambda: client in poller.wait(1_000), "the connection lost")
-            client.drain()
+            assert client.take() == (False, [])
             # Attempts to connect again are events too; each is taken in once.
-            wait_until(lambda: client.drain() == [] and poller.wait(0) == set(), "rest")
-        assert client.connected_again() is False
+            wait_until(lambda: client.take() == (False, []) and not poller.wait(0), "rest")
     finally:
         client.close()
 
@@ -141,7 +165,7 @@ def test_what_is_sent_right_after_a_connection_is_not_dropped(sockets: Path) -> 
         for number in range(50):
             client = LinkClient(sockets / "core.sock", SECRET)
             try:
-                while not client.connected_again():
+                while not client.take().anew:
                     client.send(b"report", [b"too early"])
                 assert client.send(b"report", [b"%d" % number])
                 while b"%d" % number not in got:
