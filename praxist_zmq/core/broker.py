@@ -405,7 +405,7 @@ class Broker:
         )
 
     def _sampled(self, turn: Turn, sample: HostSampled) -> None:
-        self.soft.sample = sample
+        self.soft.sample, self.soft.simulated = sample, sample.simulated
         if sample.probe_state != "unknown":
             self.soft.probe_known_ms = sample.sampled_at_mono_ms
         probe_grace.note_probe(self.soft, sample.probe_state)

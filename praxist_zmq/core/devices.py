@@ -22,10 +22,10 @@ def devices(turn: Turn) -> DevicesReply:
     """Every device that was sampled, in the driver's order."""
     state, soft = turn.state, turn.soft
     if soft.sample is None:
-        return DevicesReply(devices=(), simulated=False)
+        return DevicesReply(devices=(), simulated=soft.simulated)
     stale = stale_sample(soft) is not None
     views = tuple(_view(load, soft, state.run_id, stale) for load in soft.fleet.loads(state))
-    return DevicesReply(devices=views, simulated=soft.sample.simulated)
+    return DevicesReply(devices=views, simulated=soft.simulated)
 
 
 def _view(load: DeviceLoad, soft: SoftState, run_id: str, stale: bool) -> DeviceView:

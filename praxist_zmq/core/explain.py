@@ -269,7 +269,7 @@ def snapshot(turn: Turn) -> dict[str, Any]:
         "epoch": state.epoch,
         "sequence": state.last_sequence,
         "at": rfc3339(turn.stamp.at_ms),
-        "simulated": soft.sample.simulated if soft.sample is not None else False,
+        "simulated": soft.simulated,
     }
 
 

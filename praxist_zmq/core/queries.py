@@ -151,7 +151,7 @@ def status(turn: Turn) -> StatusReply:
         },
         generation=_generation(state),
         resource_supply=resource_supply(state, soft),
-        simulated=sample.simulated if sample is not None else False,
+        simulated=soft.simulated,
         epoch=state.epoch,
         sequence=state.last_sequence,
         ledger_bytes=soft.ledger_bytes,

@@ -163,6 +163,8 @@ class SoftState:
     deadlines_ms: dict[int, float] = field(default_factory=dict)
     """Generation -> CLOCK_BOOTTIME of its deadline: a step of the wall clock does not move it."""
     sample: HostSampled | None = None
+    simulated: bool = False
+    """Whether the devices are: known before there is a sample of them."""
     probe_known_ms: int = 0
     """When it was last known whether there are devices; at first, when the broker started."""
     probe_unknown_since_ms: int | None = None

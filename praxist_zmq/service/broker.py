@@ -52,18 +52,17 @@ from ..transport.poller import Item, Poller
 from ..transport.publication import Subscriber
 from ..transport.request import AsyncRequester
 from .broker_files import BrokerFiles
-from .broker_store import credentials_key, fold, restore
+from .broker_store import credentials_key, open_ledger
 from .child_config import (
     STOPPED_WITHOUT_FENCE,
     ChildConfig,
-    report_progress,
     report_ready,
     serve_child,
     supervisor_gone,
 )
 from .compaction import Compaction
 from .patient_lock import acquire_patiently
-from .preflight import policy_in_force, preflight, with_cap
+from .preflight import look, policy_in_force, preflight, with_cap
 from .sample_link import SampleLink
 from .step import Step
 from .young_objects import keep_rest, watch_young
@@ -351,13 +350,15 @@ def serve(config: ChildConfig) -> int:
     broker.soft.run_key = config.run.run_key
     broker.soft.user = own_user()
     broker.soft.broker = me
+    broker.soft.simulated = config.sim is not None
     broker.soft.credentials_key = credentials_key(config.run.credentials_key)
     for fault in check_state(broker.state):
         logging.getLogger(__name__).error("after recovery: %s", fault)
         broker.soft.warnings[f"state {fault}"] = f"after recovery: {fault}"
     policy = policy_in_force(config, broker.state.policy)
     # Before anything is recorded, bound or told.
-    unsatisfiable = preflight(config, policy, in_hand=len(broker.state.attempts))
+    sample = look(config, policy)
+    unsatisfiable = preflight(config, policy, sample, in_hand=len(broker.state.attempts))
     shell = BrokerShell(config, ledger, broker)
     generation = broker.state.generation if config.generation is None else config.generation
     decision = broker.begin(
@@ -373,6 +374,7 @@ def serve(config: ChildConfig) -> int:
         open_generation=config.reopen and config.opens_generation,
     )
     shell.step.finish(decision.events, decision.outbox)
+    shell.step.turn([] if sample is None else [sample], shell.stamp())
     shell.files.write_endpoint()
     poller = Poller()
     for item in (shell.hop, shell.link, shell.samples, shell.registry, signals, STDIN):
@@ -421,22 +423,6 @@ def reply_body(request_id: str | None, message: BaseModel) -> bytes:
 
 ENDED_IN_ORDER = 143
 """The exit status after an end that was asked for; 0 is kept for a completed stop of the run."""
-
-
-def open_ledger(config: ChildConfig) -> tuple[Ledger, Broker]:
-    """The ledger, ready to append, and the machine with everything that it holds."""
-    log = logging.getLogger(__name__)
-    ledger = Ledger.open(config.run.ledger, "broker", config.run_id, boot_id())
-    broker = restore(ledger.snapshot)
-    count = fold(
-        broker, ledger.replay(), lambda n: report_progress(config, f"{n} records replayed")
-    )
-    ledger.start()
-    for note in ledger.notes:
-        log.warning(note)
-        broker.soft.warnings[f"ledger {note[:40]}"] = note
-    log.info("%d records replayed, last sequence %d", count, broker.state.last_sequence)
-    return ledger, broker
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,9 +18,12 @@ from ..core import broker_snapshot
 from ..core.broker import Broker
 from ..core.transitions import IllegalTransition
 from ..errors import PraxistError
+from ..host.identity import boot_id
 from ..ledger.files import read_limited, write_atomically
+from ..ledger.log import Ledger
 from ..protocol.codec import decode_event
 from ..protocol.ids import job_of
+from .child_config import ChildConfig, report_progress
 
 KEY_BYTES = 32
 PROGRESS_RECORDS = 50_000
@@ -55,6 +59,22 @@ def fold(
             if progress is not None and count % PROGRESS_RECORDS == 0:
                 progress(count)
     return count
+
+
+def open_ledger(config: ChildConfig) -> tuple[Ledger, Broker]:
+    """The ledger, ready to append, and the machine with everything that it holds."""
+    log = logging.getLogger(__name__)
+    ledger = Ledger.open(config.run.ledger, "broker", config.run_id, boot_id())
+    broker = restore(ledger.snapshot)
+    count = fold(
+        broker, ledger.replay(), lambda n: report_progress(config, f"{n} records replayed")
+    )
+    ledger.start()
+    for note in ledger.notes:
+        log.warning(note)
+        broker.soft.warnings[f"ledger {note[:40]}"] = note
+    log.info("%d records replayed, last sequence %d", count, broker.state.last_sequence)
+    return ledger, broker
 
 
 @contextlib.contextmanager

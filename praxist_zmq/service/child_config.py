@@ -88,7 +88,9 @@ class ChildConfig(Frozen):
         description="Broker: what to do when the default profile can never run on this host",
     )
     reopen: bool = Field(default=False, description="Broker: open the run again if it was stopped")
-    sim: SimulatedDevices | None = Field(default=None, description="Sampler: simulated devices")
+    sim: SimulatedDevices | None = Field(
+        default=None, description="Sampler, broker: simulated devices"
+    )
     results: ResultsCommand | None = Field(
         default=None, description="Reader of results: the task's command"
     )

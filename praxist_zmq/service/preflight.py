@@ -38,18 +38,19 @@ def with_cap(policy: SchedulerPolicy, cap: int | None) -> SchedulerPolicy:
     return policy.model_copy(update={"max_parallel_runs_per_peer": cap})
 
 
-def preflight(config: ChildConfig, policy: SchedulerPolicy, in_hand: int) -> str | None:
+def preflight(
+    config: ChildConfig, policy: SchedulerPolicy, sample: HostSampled | None, in_hand: int
+) -> str | None:
     """Why the default profile can never run on this host, where that is to be told only.
 
     Raises `profile_unsatisfiable` where the start is to be refused for it. A run that has attempts
     in hand is not refused: they must be adopted, also when the driver is gone.
     """
     profile = policy.profiles[policy.default_profile]
-    if config.preflight == "skip" or profile.accelerator == "cpu":
+    if config.preflight == "skip" or sample is None:
         return None
-    sample = _look(config)
-    reason = never_fits(profile, sample) if sample is not None else None
-    if sample is None or reason is None:
+    reason = never_fits(profile, sample)
+    if reason is None:
         return None
     text = (
         f"default profile {policy.default_profile!r} {reason}; "
@@ -66,8 +67,13 @@ def _declared(policy: SchedulerPolicy) -> str:
     return ", ".join(told[:PROFILES_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
-def _look(config: ChildConfig) -> HostSampled | None:
-    """The sampler's first word on the devices, or its last within the time there is."""
+def look(config: ChildConfig, policy: SchedulerPolicy) -> HostSampled | None:
+    """The sampler's first word on the devices, or its last within the time there is; None where
+    the start need not wait for one. Simulated devices are there at once, and who starts a run with
+    them sets their load next."""
+    on_cpu = policy.profiles[policy.default_profile].accelerator == "cpu"
+    if config.preflight == "skip" or (on_cpu and config.sim is None):
+        return None
     clock = SystemClock()
     deadline_ms = clock.mono_ms() + LOOK_MS
     samples = Subscriber(config.samples, [b"host"])

@@ -125,7 +125,7 @@ class _Start:
             max_per_peer=self.request.max_per_peer if broker else None,
             preflight=self._preflight() if broker else "skip",
             reopen=self.reopen and broker,
-            sim=self.devices.sim if name == "sampler" else None,
+            sim=self.devices.sim if broker or name == "sampler" else None,
             results=self.reader if name == READER else None,
         )
 

@@ -182,3 +182,17 @@ def test_a_peer_at_its_cap_blocks_nobody_else(make_run: MakeRun) -> None:
     assert run.cli("status", "--json").ok().document["max_parallel_runs_per_peer"] is None
     run.down()
     oracle.check_ended(run)
+
+
+def test_simulated_devices_are_known_once_it_is_ready(make_run: MakeRun) -> None:
+    run = make_run(slots=1, sim="gpus=2,memory=80")
+    run.up()
+    shown = run.cli("gpus", "--json").ok().document
+    assert (shown["simulated"], len(shown["devices"])) == (True, 2)
+    refused = run.cli("sim", "load", "--gpu", "7", "--utilization", "60")
+    assert refused.status == 2
+    assert "there is no simulated GPU 7; there are 0, 1" in refused.err
+    # A broker that starts again has no sample yet, and knows all the same.
+    assert run.kill("broker")
+    assert run.cli("status", "--json", "--timeout", "20").document["simulated"]
+    run.down()

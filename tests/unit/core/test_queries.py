@@ -13,9 +13,11 @@ from praxist_zmq.core.soft import EVENTS_KEPT
 from praxist_zmq.core.turn import Turn
 from praxist_zmq.core.views import cancelled_words
 from praxist_zmq.protocol.events import AdmissionOpened
+from praxist_zmq.protocol.replies import DevicesReply
 from praxist_zmq.protocol.requests import (
     CancelJobs,
     ExplainJob,
+    GetDevices,
     GetPolicy,
     GetStatus,
     HoldAdmission,
@@ -35,6 +37,13 @@ def test_a_hold_that_nobody_released_is_told() -> None:
     status = world.ask(GetStatus())
     assert status.health == "troubled"
     assert "held" in status.warnings[0]
+
+
+def test_simulated_devices_are_told_as_such_before_any_sample() -> None:
+    world = World()
+    world.broker.soft.sample, world.broker.soft.simulated = None, True
+    assert world.ask(GetStatus()).simulated
+    assert world.ask(GetDevices()) == DevicesReply(devices=(), simulated=True)
 
 
 def test_the_contract_in_force_is_told_and_survives_a_restart() -> None:
