@@ -51,6 +51,7 @@ from ..transport.link import LinkMessage, LinkServer
 from ..transport.poller import Item, Poller
 from ..transport.publication import Subscriber
 from ..transport.request import AsyncRequester
+from .attention import Attention
 from .broker_files import BrokerFiles
 from .broker_store import credentials_key, open_ledger
 from .child_config import (
@@ -99,6 +100,7 @@ class BrokerShell:
         broker.soft.fenced = self.files.fenced()
         self._maintained_at_ms = 0
         self._key = broker.soft.credentials_key
+        self._attention = Attention()
         self.step = Step(broker, ledger, self._send, self._refuse, self._rouse)
 
     def stamp(self) -> Stamp:
@@ -115,7 +117,12 @@ class BrokerShell:
         self.step.turn(self._commands(ready, stamp), stamp)
         self.files.write_status(stamp)
 
-    def timeout_ms(self) -> int:
+    def wait(self, poller: Poller) -> set[Item]:
+        """Until something has come, or is due."""
+        looked = self._attention.look_on(poller, self._clock.mono_ms())
+        return looked or poller.wait(self._timeout_ms())
+
+    def _timeout_ms(self) -> int:
         """How long nothing needs to be done."""
         wake = self._broker.wake_at_ms()
         due = self.files.status_due_ms()
@@ -279,6 +286,7 @@ class BrokerShell:
             # wait for that too: microseconds, or a time slice where others compute on it.
             give_way()
             self.files.answered(self._clock.mono_ms())
+            self._attention.answered(sum(map(len, replies.values())) // 2)
         self._send_inward(outbox)
 
     def _send_inward(self, outbox: list[Send]) -> None:
@@ -294,6 +302,8 @@ class BrokerShell:
                     self._lost.append(SupplyLost(send.address))
             elif isinstance(send.message, SampleNow):
                 self._sampler.ask()
+        if orders or self.registry.unanswered:
+            self._attention.busy(self._clock.mono_ms())
         for address, parts in orders.items():
             if not self.link.send(address, b"order", parts):
                 self._lost.append(LauncherLost(address))
@@ -393,7 +403,7 @@ def serve(config: ChildConfig) -> int:
     shell.files.fence()
     watch_young()
     while not broker.stopped:
-        ready = poller.wait(shell.timeout_ms())
+        ready = shell.wait(poller)
         if STDIN in ready and supervisor_gone(STDIN):
             break
         if signals in ready and "end" in signals.drain():
