@@ -58,7 +58,8 @@ class ConnectionMonitor:
         """True once after each connection made (several at once count as one), when it can send.
 
         The monitor may tell of a connection before the socket itself knows; then this waits for
-        that, microseconds as a rule, so that what is sent next is not dropped.
+        that, microseconds as a rule, so that what is sent next is not dropped. One that cannot send
+        even then was lost again: the monitor wakes its owner once more for that, and for the next.
         """
         self.update()
         if self.made == self._told or not self.connected:
