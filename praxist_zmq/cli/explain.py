@@ -14,7 +14,7 @@ from .connect import Caller, ask, connect
 from .documents import BLOCKER_KEYS, head, job_body, pick
 from .log_tail import last_lines
 from .settings import global_options, settings_of
-from .verdict import blocker_text, ending_told, is_terminal_state, state_word
+from .verdict import blocker_text, cancel_reason, ending, is_terminal_state
 from .waiting import now_s
 from .waiting_page import device_lines, facts_line, gate_lines, option_lines, start_lines
 from .words import (
@@ -124,9 +124,12 @@ def _ended(job: Json) -> list[str]:
         ("submitted", job["submitted_at"]),
         ("started", _after(job.get("started_at"), "waited", job["submitted_at"])),
         ("ended", _after(job.get("ended_at"), "took", job.get("started_at"))),
-        ("how", f"{ending_told(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
+        ("how", f"{ending(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
         ("failure", job.get("failure_category")),
-        ("why" if job["state"] == "rejected" else "last line", job.get("failure_signature")),
+        (
+            "why" if job["state"] in ("cancelled", "rejected") else "last line",
+            cancel_reason(job) if job["state"] == "cancelled" else job.get("failure_signature"),
+        ),
         ("log", job.get("log_path")),
     )
     lines = ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
@@ -183,6 +186,6 @@ def _head(job: Json | None, subject: str) -> list[str]:
     since = age(None if began is None else now_s() - began)
     return [
         f"{job['job']}  {safe(job['tag'])}",
-        f"{state_word(job)}, sent {since} ago   peer {safe(job['peer'])}   "
+        f"{job['state']}, sent {since} ago   peer {safe(job['peer'])}   "
         f"profile {safe(job['profile'])}   class {job['work_class']}",
     ]

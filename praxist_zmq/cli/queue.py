@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from ..protocol.envelope import Json
-from ..protocol.job_states import JobState
+from ..protocol.job_states import TERMINAL_STATES, JobState
 from . import output
 from .advice import nearest
 from .blocked import why_short
@@ -20,7 +20,7 @@ from .output import terminal_columns
 from .settings import Settings, global_options, settings_of
 from .submission import WORK_CLASSES
 from .table import Column, table_lines, terminal_height
-from .verdict import ending, state_word
+from .verdict import cancel_reason, ending
 from .waiting import now_s
 from .watch import watch as watch_view
 from .watch import watch_option
@@ -37,9 +37,6 @@ from .words import (
 )
 
 STATES: tuple[str, ...] = get_args(JobState)
-CANCELLED = "cancelled"
-ENDED_SO = ("failed", "rejected")
-"""States of jobs that somebody ended or withdrew: `cancelled` is shown, and is none of its own."""
 LIST_LIMIT = 10_000
 FRAME_LINES = 3
 """Around the table: the summary, the line that says `why`, the prompt."""
@@ -69,11 +66,11 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     """`--state queued,running`, once or more often. A usage error for what is no state."""
     typed = [part.strip() for value in values for part in value.split(",")]
     for name in typed:
-        if name not in (*STATES, CANCELLED):
-            close = nearest(name, [*STATES, CANCELLED])
+        if name not in STATES:
+            close = nearest(name, list(STATES))
             hint = f"; did you mean `{close}`?" if close else "."
             raise click.BadParameter(
-                f"{name[:40]!r} is no state{hint} States: {', '.join([*STATES, CANCELLED])}",
+                f"{name[:40]!r} is no state{hint} States: {', '.join(STATES)}",
                 ctx,
                 param,
             )
@@ -88,7 +85,7 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     multiple=True,
     callback=_states,
     metavar="S[,S...]",
-    help=f"Only these states: {', '.join(STATES)}; or {CANCELLED}.",
+    help=f"Only these states: {', '.join(STATES)}.",
 )
 @click.option("--peer", metavar="P", help="Only this peer's.")
 @click.option("--class", "work_class", type=click.Choice(WORK_CLASSES), help="Only this class.")
@@ -128,26 +125,18 @@ def command(
     the oldest has room kept for it, whatever its class. `explain JOB` tells what would start it.
     """
     settings = settings_of(ctx)
-    asked = [name for name in states if name != CANCELLED]
-    if CANCELLED in states:
-        asked += [name for name in ENDED_SO if name not in asked]
     request = {
         "kind": "list_jobs",
-        "states": asked,
+        "states": list(states),
         "peer": peer,
-        "include_terminal": everything or bool(set(asked) & set(STATES[3:])),
+        "include_terminal": everything or bool(set(states) & TERMINAL_STATES),
         "limit": LIST_LIMIT,
     }
 
     def look() -> list[str]:
         with connect(settings) as client:
             reply = ask(client, request, settings.timeout_s)
-        shown = [
-            job
-            for job in reply["jobs"]
-            if _wanted(job, work_class, since)
-            and (not states or not {job["state"], state_word(job)}.isdisjoint(states))
-        ]
+        shown = [job for job in reply["jobs"] if _wanted(job, work_class, since)]
         if sort is not None:
             shown.sort(key=SORTS[sort])
         told = {**reply, "jobs": shown, "sent": len(reply["jobs"])}
@@ -232,7 +221,7 @@ def row(job: Json, now: float) -> list[object]:
     began = parse_stamp(since)
     return [
         job["job"],
-        state_word(job),
+        job["state"],
         job["work_class"],
         job["peer"],
         job["profile"],
@@ -259,21 +248,12 @@ def where_or_why(job: Json) -> str:
         return devices(job["gpu_uuids"]) + told + note
     if job["state"] in ("queued", "waiting_for_credentials"):
         return why_short(job["blockers"]) + note
-    if state_word(job) == "cancelled":
-        return _cancelled(job)
+    if job["state"] == "cancelled":
+        return ": ".join(filter(None, (ending(job), cancel_reason(job))))
     if job["state"] == "rejected":
         return str(job.get("note") or job.get("failure_signature") or job.get("reject_code") or "")
     signature = job.get("failure_signature")
     return ending(job) + (f": {signature}" if signature else "") + note
-
-
-def _cancelled(job: Json) -> str:
-    """How far it came, and the reason where one was given."""
-    if not job.get("attempt"):
-        how, why = "before it started", job.get("failure_signature") or ""
-    else:
-        how, why = ending(job), str(job.get("note") or "").removeprefix("cancelled").lstrip(": ")
-    return how + (f": {why}" if why not in ("", "cancelled") else "")
 
 
 def _tell_hidden(reply: Json) -> None:

@@ -9,7 +9,7 @@ from . import output
 from .connect import ask_job, connect
 from .documents import job_document
 from .settings import global_options, settings_of
-from .verdict import blocker_text, ending_told, is_terminal_state
+from .verdict import blocker_text, cancel_reason, ending, is_terminal_state
 from .words import between, count, devices, progress_text, safe, span
 
 
@@ -58,7 +58,7 @@ def page(job: Json) -> list[str]:
         ("Left", f"~{span(job['left_s'])}" if job.get("left_s") is not None else None),
         ("Progress", _progress(job)),
         ("Failure", job.get("failure_category")),
-        ("Why" if job["state"] == "rejected" else "Last line", _why(job)),
+        ("Why" if job["state"] in ("cancelled", "rejected") else "Last line", _why(job)),
         ("Log", job.get("log_path")),
         ("Binding", job.get("binding_status")),
         ("Activity", _activity(job.get("resource_activity"))),
@@ -73,17 +73,14 @@ def page(job: Json) -> list[str]:
 
 
 def _state(job: Json) -> str:
-    if job["state"] == "rejected" and job.get("reject_code") == "cancelled":
-        return "rejected, cancelled before it started"
     if job["state"] == "rejected":
         return f"rejected, {job.get('reject_code') or 'it will not run'}"
-    return f"{job['state']}, {ending_told(job)}" if is_terminal_state(job) else str(job["state"])
+    return f"{job['state']}, {ending(job)}" if is_terminal_state(job) else str(job["state"])
 
 
 def _why(job: Json) -> str | None:
     """The line that tells why; not where it only says `cancelled` again."""
-    why = job.get("failure_signature")
-    return None if why == "cancelled" and job.get("reject_code") == "cancelled" else why
+    return cancel_reason(job) if job["state"] == "cancelled" else job.get("failure_signature")
 
 
 def _activity(seen: Json | None) -> str | None:

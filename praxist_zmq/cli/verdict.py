@@ -47,6 +47,12 @@ def exit_of(job: Json) -> tuple[int, str]:
         if job.get("signal"):
             return 128 + int(job["signal"]), "job"
         return int(job.get("exit_code") or 1), "job"
+    if state == "cancelled" and job.get("attempt"):
+        if job.get("signal"):
+            return 128 + int(job["signal"]), "job"
+        if job.get("exit_code"):
+            return int(job["exit_code"]), "job"
+        # Cut short and ended with 0: whoever waits must not take that for a result.
     if state == "drained_unknown":
         return ERRORS["outcome_unknown"].exit_code, "scheduler"
     row = ERRORS.get(job.get("reject_code") or "cancelled")
@@ -55,6 +61,8 @@ def exit_of(job: Json) -> tuple[int, str]:
 
 def ending(job: Json) -> str:
     """How an attempt ended: `exit 3`, `signal 11`, `outcome unknown`."""
+    if job["state"] == "cancelled" and not job.get("attempt"):
+        return "before it started"
     if job.get("signal"):
         return f"signal {job['signal']}"
     if job.get("exit_code") is not None:
@@ -62,24 +70,10 @@ def ending(job: Json) -> str:
     return "outcome unknown" if job["state"] == "drained_unknown" else "no exit code"
 
 
-def state_word(job: Json) -> str:
-    """The state for people: `cancelled` where somebody ended the job, or withdrew it."""
-    if job["state"] == "rejected" and job.get("reject_code") == "cancelled":
-        return "cancelled"
-    if job["state"] == "failed" and cancellation(job):
-        return "cancelled"
-    return str(job["state"])
-
-
-def cancellation(job: Json) -> str | None:
-    """`cancelled: REASON` when somebody ended the job; its signal alone does not say so."""
-    note = job.get("note") or ""
-    return cut(safe(note), 80) if note.startswith("cancelled") else None
-
-
-def ending_told(job: Json) -> str:
-    """How an attempt ended, and that somebody ended it: `signal 15, cancelled: superseded`."""
-    return ", ".join(filter(None, (ending(job), cancellation(job))))
+def cancel_reason(job: Json) -> str | None:
+    """Why a job was cancelled, where a reason was given."""
+    why = job.get("failure_signature") if job["state"] == "cancelled" else None
+    return None if why in (None, "", "cancelled") else cut(safe(why), 160)
 
 
 def headline(word: str, job: Json, facts: str) -> str:
@@ -173,7 +167,7 @@ def _done(job: Json, answer: Json, now_s: float) -> list[str]:
     if job["state"] == "drained_unknown":
         facts = f"drained_unknown {_ago(job, now_s)}, the outcome is unknown"
         return [headline("done", job, facts), *unknown_advice(job)]
-    facts = f"{job['state']} {_ago(job, now_s)}, {ending_told(job)}, took {_took(job)}"
+    facts = f"{job['state']} {_ago(job, now_s)}, {ending(job)}, took {_took(job)}"
     lines = [headline("done", job, facts)]
     if not answer.get("notes"):
         lines += wrapped("note", "same tag, so the earlier result stands; nothing was run")
@@ -228,13 +222,14 @@ def refused_lines(
     how = f"{ending(job)}, attempt {tries} of {tries}" if tries else "never ran"
     head = f"{verdict_word(error)} {cut_middle(safe(tag), 40)}  "
     lines = [head + f"{job['job']} already {_state(job)} {_ago(job, now_s)} ({how})"]
-    if cancellation(job):
-        lines += wrapped("note", str(cancellation(job)))
+    if job["state"] == "cancelled":
+        why = cancel_reason(job)
+        lines += wrapped("why", why) if why else []
     elif job.get("failure_signature"):
         lines += wrapped("last", cut(safe(job["failure_signature"]), 200))
     if tries:
         lines.append(f"  help  read it:          {PROGRAM} logs {job['job']} -n 40")
-    ended = state_word(job) in ("cancelled", "rejected")
+    ended = job["state"] in ("cancelled", "rejected")
     when = "to run it after all:" if ended else "after a repair:  "
     lines.append(f"  help  {when} add --retry-terminal, keep this tag")
     return lines
@@ -301,8 +296,9 @@ def final_line(job: Json) -> str:
     if job.get("started_at"):
         waited = span(between(job.get("submitted_at"), job.get("started_at")))
         line += f" after {_took(job)} (waited {waited})"
-    if state == "failed" and cancellation(job):
-        line += f": {cancellation(job)}"
+    if state == "cancelled":
+        why = cancel_reason(job)
+        line += f": {why}" if why else ""
     elif state == "failed" and job.get("failure_signature"):
         line += f": {cut(safe(job['failure_signature']), 160)}"
     return line
@@ -316,7 +312,7 @@ def final_lines(job: Json) -> list[str]:
     row = ERRORS.get(job.get("reject_code") or "")
     if job["state"] == "rejected" and row is not None and row.exit_code == EXIT_CLOSED:
         lines += wrapped("help", row.help)
-    if job["state"] == "failed" and job.get("log_path"):
+    if job["state"] in ("cancelled", "failed") and job.get("log_path"):
         lines.append(f"  log   {safe(job['log_path'])}")
     return lines
 

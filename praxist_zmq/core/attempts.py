@@ -25,7 +25,7 @@ from .generation_gate import generation_refusal
 from .retry import decide_retry
 from .soft import SoftState
 from .state import Attempt, Job
-from .turn import Turn
+from .turn import Refused, Turn
 from .withdraw import reject
 
 Outcome = Literal["exited", "exec_failed", "never_ran", "spawn_failed", "unknown"]
@@ -232,11 +232,12 @@ def _ended(
             )
         )
     job = turn.state.jobs[attempt.job]
+    cut_short = _ended_by_us(job, report)
     # The job first, then what it held: if only a part of this reaches the disk before a power
     # cut, the allocation is still there to be released by the same report.
     if job.state == "running" and job.attempt == name:
-        _decide_job(turn, job, attempt, at_ms, log_tail, permanent=permanent)
-    storm.end(turn.soft, attempt, permanent=permanent, cancelled=job.cancel_reason is not None)
+        _decide_job(turn, job, attempt, at_ms, log_tail, permanent=permanent, cut_short=cut_short)
+    storm.end(turn.soft, attempt, permanent=permanent, cancelled=cut_short)
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
     turn.soft.fleet.released(attempt.device_uuids, turn.stamp.mono_ms)
     turn.soft.begun_ms.pop(name, None)
@@ -261,17 +262,50 @@ def _ended_at(turn: Turn, attempt: Attempt, report: rep.AttemptEnded | None) -> 
     return min(now, max(report.ended_at_ms, attempt.launched_at_ms or attempt.allocated_at_ms))
 
 
+def _ended_by_us(job: Job, report: rep.AttemptEnded | None) -> bool:
+    """Whether an attempt was cut short: its end was asked for, and nothing says that it had come
+    by itself before. What has no record of its end, or never ran, had none."""
+    if job.cancel_reason is None:
+        return False
+    if report is None or report.outcome in ("never_ran", "unknown"):
+        return True
+    if report.signalled is not None:
+        return report.signalled
+    # An earlier launcher had it, and may have sent the signal.
+    if report.ended_at_ms is None or job.cancel_at_ms is None:
+        return True
+    return report.ended_at_ms >= job.cancel_at_ms
+
+
+def _unwanted(turn: Turn, job: Job, late: Refused | None) -> tuple[str, str] | None:
+    """Why the job is not to be tried again, as a code and in words."""
+    if job.cancel_reason is not None:
+        return "cancelled", job.cancel_reason
+    if late is not None:
+        return late.code, late.detail
+    closed = turn.state.closed_reason
+    return None if closed is None else ("admission_closed", closed)
+
+
 def _decide_job(
-    turn: Turn, job: Job, attempt: Attempt, at_ms: int, log_tail: str, *, permanent: bool
+    turn: Turn,
+    job: Job,
+    attempt: Attempt,
+    at_ms: int,
+    log_tail: str,
+    *,
+    permanent: bool,
+    cut_short: bool,
 ) -> None:
     """End the job or put it back in the queue."""
     late = generation_refusal(
         job.generation, job.profile, job.work_class, job.eta_ms, turn.state, turn.soft
     )
-    if late is not None and attempt.outcome == "never_ran" and job.cancel_reason is None:
-        # Its generation was frozen while it stood at its barrier: as good as still queued.
+    unwanted = _unwanted(turn, job, late)
+    if unwanted is not None and attempt.outcome == "never_ran":
+        # As good as still queued.
         _requeue(turn, job, attempt, "never_ran", consumed=False)
-        reject(turn, job, late.code, late.detail, frees_identity=False)
+        reject(turn, job, *unwanted, frees_identity=False)
         return
     decision = decide_retry(
         outcome=attempt.outcome or "unknown",
@@ -280,9 +314,8 @@ def _decide_job(
         retries_used=job.retries_used,
         retries_allowed=turn.state.policy.infrastructure_retries,
         withdrawn_in_a_row=job.withdrawn_in_a_row,
-        ending=job.cancel_reason is not None
-        or turn.state.closed_reason is not None
-        or late is not None,
+        cut_short=cut_short,
+        ending=unwanted is not None,
     )
     if decision.again and decision.reason is not None:
         _requeue(turn, job, attempt, decision.reason, consumed=decision.consumed)
@@ -315,7 +348,7 @@ def _finish(
     job: Job,
     attempt: Attempt,
     at_ms: int,
-    state: Literal["completed", "failed", "drained_unknown"],
+    state: Literal["completed", "failed", "cancelled", "drained_unknown"],
     category: ev.FailureCategory | None,
     log_tail: str,
 ) -> None:
@@ -327,7 +360,7 @@ def _finish(
         tail = credentials.redact(log_tail, turn.secrets_of(job.job))
         category = category or failure.category(tail, attempt.signal)
         signature = attempt.detail or failure.signature(tail)
-    elif state == "drained_unknown":
+    elif state in ("cancelled", "drained_unknown"):
         signature = attempt.detail or None
     else:
         # First: an end that is on disk is not told again, so its evidence would be lost with the

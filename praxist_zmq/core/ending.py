@@ -6,6 +6,7 @@ from ..errors import PraxistError
 from .generation_gate import generation_refusal
 from .state import Job
 from .submit import check_open, retry_when
+from .transitions import RETRIABLE
 from .turn import Turn
 from .views import cancelled_words
 
@@ -14,22 +15,23 @@ def ending_words(job: Job) -> str:
     """One sentence about a job that does not wait."""
     if job.state == "running":
         return "running" if job.cancel_reason is None else f"ending: {job.cancel_reason}"
-    if job.state == "rejected" and job.reject_code == "cancelled":
+    if job.state == "cancelled" and job.reject_code is not None:
         return f"{cancelled_words(job.reject_detail or '')} (before it started)"
     if job.state == "rejected":
         return f"rejected ({job.reject_code}): {job.reject_detail}"
     if job.state == "drained_unknown":
         return "outcome unknown: the record of its end was lost"
     how = f"signal {job.signal}" if job.signal is not None else f"exit {job.exit_code}"
+    if job.state == "cancelled":
+        how = how if job.exit_code is not None or job.signal is not None else "its end is unknown"
+        return f"{cancelled_words(job.cancel_reason or '')} ({how})"
     text = f"{job.state}, {how}"
-    if job.state == "failed" and job.cancel_reason is not None:
-        return f"{text}, {cancelled_words(job.cancel_reason)}"
     return f"{text}: {job.failure_signature}" if job.failure_signature else text
 
 
 def ending_options(turn: Turn, job: Job) -> tuple[str, ...]:
     """What to do next, and whether an explicit retry would be taken now."""
-    if job.state in ("failed", "rejected"):
+    if job.state in RETRIABLE:
         read = (f"read it: praxist-zmq logs {job.job}",) if job.attempt else ()
         refused = _retry_refused(turn, job)
         if refused is not None:

@@ -213,7 +213,7 @@ def _job_requeued(event: ev.JobRequeued, state: BrokerState, sequence: int) -> N
 
 def _job_rejected(event: ev.JobRejected, state: BrokerState, sequence: int) -> None:
     job = _job(event.job, state)
-    _move(job, next_job_state(job.job, job.state, event.kind), state, sequence)
+    _move(job, next_job_state(job.job, job.state, event.kind, event.state), state, sequence)
     job.ended_at_ms = event.at_ms
     job.reject_code = event.code
     job.reject_detail = event.detail
@@ -227,6 +227,7 @@ def _job_cancel_requested(event: ev.JobCancelRequested, state: BrokerState, sequ
     _move(job, next_job_state(job.job, job.state, event.kind), state, sequence)
     job.cancel_reason = event.reason
     job.cancel_grace_ms = event.grace_ms
+    job.cancel_at_ms = event.at_ms
 
 
 def _attempt_allocated(event: ev.AttemptAllocated, state: BrokerState, sequence: int) -> None:
@@ -374,6 +375,7 @@ def _clear_outcome(job: Job) -> None:
     job.failure_category = None
     job.failure_signature = None
     job.cancel_reason = None
+    job.cancel_at_ms = None
     job.requeue_reason = None
     job.binding_status = None
     job.binding_detail = ""

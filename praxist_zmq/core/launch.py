@@ -70,6 +70,9 @@ class Life(NamedTuple):
     ended_at_ms: int | None = None
     survivors: tuple[int, ...] = ()
     stuck: tuple[int, ...] = ()
+    signalled: bool | None = False
+    """Whether a stop signalled it before the end of its evaluator was known; None where an earlier
+    launcher may have done so."""
     refused: Stage | None = None
     permanent: bool = False
 
@@ -105,6 +108,11 @@ class GoGiven:
 @dataclass(frozen=True, slots=True)
 class Going:
     """The shim has taken GO; from here on the evaluator may have run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """A stop signals it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +154,8 @@ class Stuck:
 
 
 Fact = (
-    SpawnRefused | Withdrawn | ShimReady | GoGiven | Going | LeaderStarted | LeaderEnded
-    | ShimGone | TreeAbsent | Stuck
+    SpawnRefused | Withdrawn | ShimReady | GoGiven | Going | Signalled | LeaderStarted
+    | LeaderEnded | ShimGone | TreeAbsent | Stuck
 )  # fmt: skip
 
 
@@ -174,6 +182,10 @@ def _released(life: Life, _: GoGiven) -> Life:
 
 def _going(life: Life, _: Going) -> Life:
     return life._replace(going=True)
+
+
+def _signalled(life: Life, _: Signalled) -> Life:
+    return life._replace(signalled=True)
 
 
 def _started(life: Life, fact: LeaderStarted) -> Life:
@@ -234,13 +246,16 @@ TABLE: dict[tuple[Phase, type], Callable[[Life, Any], Life]] = {
     (Phase.WAITING, GoGiven): _released,
     (Phase.WAITING, ShimGone): _gone_waiting,
     (Phase.RELEASED, Going): _going,
+    (Phase.RELEASED, Signalled): _signalled,
     (Phase.RELEASED, LeaderStarted): _started,
     (Phase.RELEASED, LeaderEnded): _ended,
     (Phase.RELEASED, ShimGone): _gone_released,
+    (Phase.ADOPTED, Signalled): _signalled,
     (Phase.ADOPTED, LeaderStarted): _started,
     (Phase.ADOPTED, LeaderEnded): _ended,
     (Phase.ADOPTED, ShimGone): _gone_released,
     (Phase.ADOPTED, Stuck): _stuck,
+    (Phase.RUNNING, Signalled): _signalled,
     (Phase.RUNNING, LeaderEnded): _ended,
     (Phase.RUNNING, ShimGone): _gone_running,
     (Phase.RUNNING, Stuck): _stuck,
@@ -296,4 +311,5 @@ def _final_report(life: Life, log_tail: str) -> Report:
         detail=life.detail,
         log_tail=log_tail,
         ended_at_ms=life.ended_at_ms,
+        signalled=life.signalled,
     )

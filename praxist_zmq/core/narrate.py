@@ -68,7 +68,8 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     ev.JobRetried: lambda e: f"{e.job} queued again on request, was {e.prior_state}",
     ev.JobRequeued: lambda e: f"{e.job} queued again: {e.reason.replace('_', ' ')}",
     ev.JobRejected: lambda e: (
-        f"{e.job} rejected ({e.code})" + ("" if e.detail == e.code else f": {e.detail}")
+        (f"{e.job} cancelled" if e.state == "cancelled" else f"{e.job} rejected ({e.code})")
+        + ("" if e.detail == e.code else f": {e.detail}")
     ),
     ev.JobCancelRequested: lambda e: f"{e.job} is being ended: {e.reason}",
     ev.AttemptAllocated: _allocated,

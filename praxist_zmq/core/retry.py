@@ -23,7 +23,7 @@ class RetryDecision:
     again: bool
     reason: Literal["exit_75", "never_ran", "spawn_failed"] | None = None
     consumed: bool = False
-    state: Literal["completed", "failed", "drained_unknown"] | None = None
+    state: Literal["completed", "failed", "cancelled", "drained_unknown"] | None = None
     category: FailureCategory | None = None
 
 
@@ -35,17 +35,19 @@ def decide_retry(
     retries_used: int,
     retries_allowed: int,
     withdrawn_in_a_row: int,
+    cut_short: bool,
     ending: bool,
 ) -> RetryDecision:
     """The consequence of an attempt's end.
 
-    `ending` says that the job was cancelled or the run is stopping: then nothing is tried again.
+    `cut_short` says that we ended it (`ended_by_us`), `ending` that the run or its generation takes
+    no more: then nothing is tried again.
     """
+    if cut_short:
+        return RetryDecision(False, state="cancelled", category="interrupted")
     if outcome == "unknown":
         return RetryDecision(False, state="drained_unknown")
     if outcome == "never_ran":
-        if ending:
-            return RetryDecision(False, state="failed", category="interrupted")
         if withdrawn_in_a_row + 1 >= WITHDRAWN_IN_A_ROW_MAX:
             return RetryDecision(False, state="failed", category="infrastructure")
         return RetryDecision(True, reason="never_ran", consumed=False)

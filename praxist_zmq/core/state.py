@@ -16,7 +16,15 @@ from ..protocol.text import OsText
 from .estimate import Calibration
 from .lease_state import Leases
 
-JOB_STATES = ("queued", "running", "completed", "failed", "rejected", "drained_unknown")
+JOB_STATES = (
+    "queued",
+    "running",
+    "completed",
+    "failed",
+    "cancelled",
+    "rejected",
+    "drained_unknown",
+)
 
 
 @dataclass(slots=True)
@@ -80,6 +88,8 @@ class Job:
     failure_signature: str | None = None
     cancel_reason: str | None = None
     cancel_grace_ms: int = 0
+    cancel_at_ms: int | None = None
+    """When its end was asked for, while it ran; None in records of an earlier release."""
     reject_code: str | None = None
     reject_detail: str | None = None
     binding_status: str | None = None

@@ -25,6 +25,7 @@ from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
+from .transitions import RETRIABLE
 from .turn import Refused, Turn, refusal_of
 from .views import Viewer, view
 
@@ -220,7 +221,7 @@ def _duplicate(
     if wish.submission.retry_terminal:
         changed = bool(differences) or not same
         return _retry(turn, request, job, wish, changed, index)
-    if job.state in ("failed", "rejected"):
+    if job.state in RETRIABLE:
         raise Refused(
             "terminal_duplicate",
             f"{job.job} already ended as {job.state} under this tag",
@@ -243,7 +244,7 @@ def _duplicate(
 
 def retry_when(job: Job) -> str:
     """When trying again is of use: nothing of a job that somebody ended needs a repair."""
-    ended = job.cancel_reason is not None or job.state == "rejected"
+    ended = job.state in ("cancelled", "rejected")
     return "if it should run after all" if ended else "after a repair"
 
 
@@ -274,7 +275,7 @@ def _retry(
     turn: Turn, request: ClientRequest, job: Job, wish: _Wish, changed: bool, index: int
 ) -> Submitted | Refusal:
     joined = (request.request_id, index) in turn.soft.joined
-    if job.state not in ("failed", "rejected") or joined:
+    if job.state not in RETRIABLE or joined:
         if changed or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",

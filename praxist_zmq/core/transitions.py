@@ -11,18 +11,23 @@ START = "none"
 JOB: dict[tuple[str, str], tuple[str, ...]] = {
     (START, "job_queued"): ("queued",),
     ("queued", "attempt_allocated"): ("running",),
-    ("queued", "job_rejected"): ("rejected",),
+    ("queued", "job_rejected"): ("cancelled", "rejected"),
     ("running", "job_cancel_requested"): ("running",),
     ("running", "job_requeued"): ("queued",),
     ("running", "job_finished"): (
         "completed",
         "failed",
+        "cancelled",
         "drained_unknown",
     ),
     ("failed", "job_retried"): ("queued",),
+    ("cancelled", "job_retried"): ("queued",),
     ("rejected", "job_retried"): ("queued",),
 }
 """(state, event kind) -> states it may lead to. An event that carries the state chooses."""
+
+RETRIABLE = frozenset(state for state, event in JOB if event == "job_retried")
+"""States in which a job may be run again on request."""
 
 ATTEMPT: dict[tuple[str, str], str] = {
     (START, "attempt_allocated"): "allocated",

@@ -74,7 +74,7 @@ class Viewer:
             queue_blocked_reason=coarse_reason(blockers),
             reject_code=job.reject_code,
             failure_category=job.failure_category,
-            failure_signature=job.failure_signature or job.reject_detail,
+            failure_signature=_why_ended(job),
             log_path=self.log_path(shown_attempt),
             binding_status=job.binding_status,
             depends_on=(),
@@ -107,6 +107,12 @@ def cancelled_words(reason: str) -> str:
     return "cancelled" if reason in ("", "cancelled") else f"cancelled: {reason}"
 
 
+def _why_ended(job: Job) -> str | None:
+    """The reason of whoever ended or refused it, else the last telling line of its log."""
+    asked = job.cancel_reason if job.state == "cancelled" else None
+    return job.failure_signature or job.reject_detail or asked
+
+
 REQUEUED = {
     "exit_75": "it ended with exit 75, which asks for another",
     "never_ran": "it never ran",
@@ -126,7 +132,8 @@ def _note(job: Job, attempt: Attempt | None) -> str | None:
         return f"ending: {job.cancel_reason}"
     if job.binding_status == "conflict":
         return f"binding conflict: {job.binding_detail}"
-    if job.cancel_reason is not None:
+    if job.state == "failed" and job.cancel_reason and job.failure_category == "interrupted":
+        # As earlier releases recorded a job that was ended.
         return cancelled_words(job.cancel_reason)
     if job.state == "queued" and job.requeue_reason is not None:
         return REQUEUED[job.requeue_reason]

@@ -43,6 +43,7 @@ def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool
         ev.JobRejected(
             at_ms=turn.stamp.at_ms,
             job=job.job,
+            state="cancelled" if code == "cancelled" else "rejected",
             code=code,
             detail=detail[:1000],
             frees_identity=frees_identity,

@@ -126,7 +126,7 @@ class JobRetried(_Event):
 
     kind: Literal["job_retried"] = "job_retried"
     job: JobId = Field(description="Job")
-    prior_state: Literal["failed", "rejected"] = Field(description="State it was in")
+    prior_state: Literal["failed", "cancelled", "rejected"] = Field(description="State it was in")
     profile: str = Field(description="Profile from now on")
     work_class: WorkClass = Field(description="Class from now on")
     eta_ms: int | None = Field(description="Expected run time")
@@ -154,13 +154,16 @@ class JobRejected(_Event):
 
     kind: Literal["job_rejected"] = "job_rejected"
     job: JobId = Field(description="Job")
+    state: Literal["cancelled", "rejected"] = Field(
+        default="rejected", description="Whether somebody cancelled it, or the run refused it"
+    )
     code: str = Field(description="Row of the error table")
     detail: str = Field(max_length=1000, description="In words")
     frees_identity: bool = Field(default=False, description="Nothing ran: the tag is free again")
 
 
 class JobCancelRequested(_Event):
-    """A running job is to be ended."""
+    """A running job is to be ended. Unless it had ended by itself before, it ends `cancelled`."""
 
     kind: Literal["job_cancel_requested"] = "job_cancel_requested"
     job: JobId = Field(description="Job")
@@ -233,7 +236,7 @@ class JobFinished(_Event):
     kind: Literal["job_finished"] = "job_finished"
     job: JobId = Field(description="Job")
     attempt: AttemptId = Field(description="Attempt")
-    state: Literal["completed", "failed", "drained_unknown"] = Field(description="How")
+    state: Literal["completed", "failed", "cancelled", "drained_unknown"] = Field(description="How")
     exit_code: int | None = Field(description="Exit status")
     signal: int | None = Field(description="Signal")
     failure_category: FailureCategory | None = Field(description="Kind of failure")

@@ -11,7 +11,8 @@ JobState = Literal[
     "running",
     "completed",
     "failed",
+    "cancelled",
     "rejected",
     "drained_unknown",
 ]
-TERMINAL_STATES = frozenset({"completed", "failed", "rejected", "drained_unknown"})
+TERMINAL_STATES = frozenset({"completed", "failed", "cancelled", "rejected", "drained_unknown"})

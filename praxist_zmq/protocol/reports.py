@@ -60,6 +60,11 @@ class AttemptEnded(Frozen):
     detail: str = Field(default="", max_length=2000, description="In words")
     log_tail: str = Field(default="", max_length=20_000, description="End of its log")
     ended_at_ms: int | None = Field(default=None, description="Wall clock, when known")
+    signalled: bool | None = Field(
+        default=None,
+        description="Whether a stop had signalled it before its end was known; null: an earlier "
+        "launcher may have",
+    )
 
 
 class SpawnFailed(Frozen):

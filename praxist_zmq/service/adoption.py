@@ -35,7 +35,13 @@ class Adoption:
             self._attempts.handles[order.attempt] = handle
             self._attempts.learn(handle, launch.ShimGone(detail="it was never bound"))
             return
-        life = Life(order.attempt, phase=Phase.ADOPTED, shim=order.shim, leader=order.leader)
+        life = Life(
+            order.attempt,
+            phase=Phase.ADOPTED,
+            shim=order.shim,
+            leader=order.leader,
+            signalled=None,
+        )
         handle = Handle(life=life, ledger_leader=order.leader)
         handle.conclude = lambda: self._conclude(handle)
         self._attempts.handles[order.attempt] = handle

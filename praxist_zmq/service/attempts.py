@@ -235,6 +235,11 @@ class Attempts:
             handle.channel.close()
             handle.channel = None
 
+    def listen(self, handle: Handle) -> None:
+        """Hear what its shim has said so far."""
+        if handle.channel is not None:
+            self._on_channel(handle, select.EPOLLIN)
+
     def _on_channel(self, handle: Handle, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._talk(handle)
@@ -307,8 +312,7 @@ class Attempts:
 
     def on_shim_gone(self, handle: Handle) -> None:
         """The shim's pidfd fired. What it said before its death still counts."""
-        if handle.channel is not None:
-            self._on_channel(handle, select.EPOLLIN)
+        self.listen(handle)
         self.wakeups.unwatch(handle.shim_fd)
         if handle.shim_fd is not None:
             os.close(handle.shim_fd)

@@ -93,6 +93,11 @@ class EndingByOrder:
         shim = handle.life.shim
         if shim is not None and handle.shim_fd is not None:
             signals.send_pidfd(handle.shim_fd, signals.CONT)  # a stopped shim reaps nothing
+        # What ended by itself may not have been heard yet, and was not ended by us.
+        self._attempts.listen(handle)
+        if handle.life.phase is Phase.ENDED:
+            return
+        self._attempts.learn(handle, launch.Signalled())
         if now < stop.kill_at_ms:
             stop.ending.terminate(self._members(handle), handle.leader_fd)
             handle.wake_at_ms = min(stop.kill_at_ms, now + LOOK_APART_MS)

@@ -66,7 +66,7 @@ def test_a_run_whose_scheduler_is_dead_is_stopped_whole(run: Run) -> None:
     run.canaries.check()
     run.up()
     wait_until(lambda: "running" not in _states(run).values(), "both ends to be told")
-    assert _states(run) == {"plain": "failed", "bad": "failed", "queued": "rejected"}
+    assert _states(run) == {"plain": "cancelled", "bad": "cancelled", "queued": "rejected"}
     run.down()
     oracle.check_ended(run)
 

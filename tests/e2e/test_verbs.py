@@ -24,12 +24,36 @@ def test_cancel_queued_and_running(make_run: MakeRun) -> None:
         assert run.cli("cancel", queued, "--reason", "not needed").status == 0
         waiting.communicate(timeout=60)
         assert waiting.returncode == 65
-        assert client.show(queued).state == "rejected"
+        assert client.show(queued).state == "cancelled"
         assert run.cli("cancel", running, "--yes").status == 0
         ended = client.wait(running, 60)
-        assert ended.state in ("failed", "rejected")
+        assert ended.state == "cancelled"
         assert run.cli("cancel", running, "--yes").status == 65
     assert not run.experiments()
+    run.down()
+    oracle.check_ended(run)
+
+
+def test_an_experiment_that_ends_with_0_on_term_is_no_result(make_run: MakeRun) -> None:
+    run = make_run()
+    run.up()
+    quorum = ("--mature-quorum", "1", "--publish-completed")
+    assert run.cli("generation", "open", "0", *quorum).status == 0
+    script = "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    words = ["--peer", "p", "--tag", "t", "--work-class", "mature", "--", "sh", "-c", script]
+    launch = run.start("launch", *words)
+    wait_until(lambda: list(run.paths.experiment_logs.glob("j-1.1.log")), "its log")
+    wait_until(lambda: run.cli("logs", "j-1").out, "the trap to be set")
+    assert run.cli("cancel", "j-1", "--yes", "--reason", "superseded").status == 0
+    _, told = launch.communicate(timeout=60)
+    assert launch.returncode == 65, told
+    assert "cancelled j-1 exit 0" in told
+    assert "superseded" in told
+    (job,) = run.cli("queue", "--state", "cancelled", "--json").ok().document["jobs"]
+    assert (job["state"], job["exit_code"]) == ("cancelled", 0)
+    assert run.cli("results", "list", "--json").ok().document["total"] == 0
+    assert run.cli("retry", "j-1", "--", "true").status == 0
+    assert run.cli("wait", "j-1").status == 0
     run.down()
     oracle.check_ended(run)
 

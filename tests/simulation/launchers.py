@@ -173,6 +173,7 @@ class SimLauncher(SimProcess):
             return
         shim = self.run.shims.get(handle.life.attempt)
         if shim is not None:
+            self.learn(handle.life.attempt, launch.Signalled())
             shim.terminate(grace_ms)
 
     # -- what becomes of attempts -------------------------------------------------------------
@@ -208,7 +209,7 @@ class SimLauncher(SimProcess):
             self.handles[name] = SimHandle(Life(name, phase=Phase.WAITING), adopted=True)
             self.learn(name, launch.ShimGone(detail="it was never bound"))
             return
-        life = Life(name, phase=Phase.ADOPTED, shim=order.shim, leader=order.leader)
+        life = Life(name, phase=Phase.ADOPTED, shim=order.shim, leader=order.leader, signalled=None)
         self.handles[name] = SimHandle(life, adopted=True)
         shim = self.run.shims.get(name)
         if order.shim.boot_id != self.world.boot_id:

@@ -91,7 +91,7 @@ class RunWitness:
             case ev.JobRequeued():
                 self.state[event.job] = "queued"
             case ev.JobRejected():
-                self._ends(event.job, "rejected", "queued")
+                self._ends(event.job, event.state, "queued")
             case ev.JobFinished():
                 self._ends(event.job, event.state, "running")
                 self._finished(event)
@@ -253,7 +253,8 @@ class RunWitness:
                     self._fault(f"{peer} is told that {name} is {shown}; the disk says otherwise")
             case rep.CancelledJobs():
                 for one in reply.results:
-                    if one.outcome == "cancelled" and not self._was(one.job, "rejected"):
+                    withdrawn = self._was(one.job, "cancelled") or self._was(one.job, "rejected")
+                    if one.outcome == "cancelled" and not withdrawn:
                         self._fault(f"{one.job} is told to be cancelled, and is not")
             case rep.LeaseReply() if reply.lease is not None:
                 name = reply.lease.lease_id
@@ -280,7 +281,7 @@ class RunWitness:
         if self.state.get(job) == state:
             return True
         return any(
-            (isinstance(e, ev.JobRejected) and e.job == job and state == "rejected")
+            (isinstance(e, ev.JobRejected) and e.job == job and e.state == state)
             or (isinstance(e, ev.JobFinished) and e.job == job and e.state == state)
             for e in self.history
         )

@@ -135,7 +135,7 @@ class FakeLauncher:
                     return [self.end(attempt, "never_ran")]
                 # As the real one: what already runs is not abandoned, only stopped.
                 if attempt.phase != "ended" and isinstance(order, orders.StopAttempt):
-                    return [self.end(attempt, "exited", signal=15)]
+                    return [self.end(attempt, "exited", signal=15, signalled=True)]
                 return [attempt.report]
             case orders.AdoptAttempt():
                 self.in_hand.add(order.attempt)
@@ -404,7 +404,7 @@ class World:
         """One running process exits."""
         for attempt in self.launcher.attempts.values():
             if attempt.phase == "running":
-                report = self.launcher.end(attempt, "exited", exit_code=exit_code)
+                report = self.launcher.end(attempt, "exited", exit_code=exit_code, signalled=False)
                 if attempt.name in self.launcher.in_hand:
                     self.to_broker.append(LauncherSaid("launcher", report))
                 return True
@@ -412,7 +412,8 @@ class World:
 
     def finish(self, name: str, exit_code: int = 0) -> None:
         """This running process exits."""
-        report = self.launcher.end(self.launcher.attempts[name], "exited", exit_code=exit_code)
+        attempt = self.launcher.attempts[name]
+        report = self.launcher.end(attempt, "exited", exit_code=exit_code, signalled=False)
         if name in self.launcher.in_hand:
             self.to_broker.append(LauncherSaid("launcher", report))
 

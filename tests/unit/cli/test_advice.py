@@ -252,15 +252,23 @@ def test_a_directory_that_is_no_run_is_said_to_be_none(call: Call, tmp_path: Pat
 def test_a_job_that_somebody_cancelled_says_so_everywhere(
     call: Call, scheduler: FakeScheduler
 ) -> None:
-    ended = {**FAILED, "exit_code": None, "signal": 15, "note": "cancelled: superseded"}
+    ended = {
+        **FAILED, "state": "cancelled", "exit_code": None, "signal": 15,
+        "failure_signature": "superseded",
+    }  # fmt: skip
     scheduler.tell(view(**ended))
     scheduler.answers["list_jobs"] = {**jobs_reply(), "jobs": [view(**ended)]}
     scheduler.answers["submit_job"] = refusal("terminal_duplicate", "j-1 ended", job=view(**ended))
     for arguments in (("show", "j-1"), ("wait", "j-1")):
-        assert "cancelled: superseded" in call(*arguments).out
+        told = call(*arguments).out
+        assert "cancelled" in told
+        assert "superseded" in told
     cells = call("queue", "-a").out.splitlines()[1].split("\t")
     assert (cells[1], cells[-1]) == ("cancelled", "signal 15: superseded")
-    assert "cancelled: superseded" in call("submit", *LAUNCH[1:], "--", "true").err
+    told = call("submit", *LAUNCH[1:], "--", "true").err
+    assert "already cancelled" in told
+    assert "superseded" in told
+    assert "to run it after all" in told
 
 
 def test_cancelling_a_running_job_names_yes(call: Call, scheduler: FakeScheduler) -> None:

@@ -29,7 +29,7 @@ def test_a_cancel_before_the_launcher_told_that_it_runs_ends_it_all_the_same() -
         sent += [type(order) for order in world.to_launcher]
         world.deliver()
     assert orders.StopAttempt in sent
-    assert world.broker.state.jobs["j-1"].state == "failed"
+    assert world.broker.state.jobs["j-1"].state == "cancelled"
     assert not world.broker.state.attempts
 
 

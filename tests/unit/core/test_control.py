@@ -34,7 +34,7 @@ def test_a_broker_that_takes_over_in_a_stop_goes_on_with_it() -> None:
     assert not world.broker.stopped
     world.settle()
     assert world.broker.stopped
-    assert world.broker.state.jobs["j-1"].state == "failed"
+    assert world.broker.state.jobs["j-1"].state == "cancelled"
 
 
 def test_a_stop_that_reached_the_disk_in_part_is_finished_by_the_next_broker() -> None:
@@ -51,7 +51,7 @@ def test_a_stop_that_reached_the_disk_in_part_is_finished_by_the_next_broker() -
     world.settle()
     assert world.broker.stopped
     states = [job.state for job in world.broker.state.jobs.values()]
-    assert states == ["failed", "rejected", "rejected"]
+    assert states == ["cancelled", "rejected", "rejected"]
 
 
 def test_up_opens_a_stopped_run_again() -> None:
@@ -167,7 +167,7 @@ def test_a_stop_that_a_crash_cut_in_two_is_gone_through_with() -> None:
     job = world.broker.state.jobs["j-2"]
     assert (job.state, job.reject_code) == ("rejected", "admission_closed")
     world.settle()
-    assert world.broker.state.jobs["j-1"].state == "failed"
+    assert world.broker.state.jobs["j-1"].state == "cancelled"
     assert world.broker.stopped
 
 

@@ -345,7 +345,7 @@ def test_a_rerun_frees_what_the_close_refused_and_keeps_what_ended() -> None:
     close(world)
     world.settle()
     assert states(world) == {
-        "good": "completed", "bad": "failed", "never": "rejected", "cancelled": "rejected",
+        "good": "completed", "bad": "failed", "never": "rejected", "cancelled": "cancelled",
     }  # fmt: skip
     rerun(world)
     assert world.closing == set()

@@ -44,7 +44,7 @@ def test_the_next_one_comes_back_when_a_plan_is_withdrawn() -> None:
     world.ask(CancelJobs(jobs=(first,)))
     world.settle()
     world.look()
-    assert _state(world, first) == "rejected"
+    assert _state(world, first) == "cancelled"
     assert _state(world, second) == "running"
 
 

@@ -25,7 +25,7 @@ def end(**facts: Any) -> Any:
     """The decision about an end, with the usual surroundings."""
     known: dict[str, Any] = {
         "outcome": "exited", "exit_code": 0, "permanent": False, "retries_used": 0,
-        "retries_allowed": 1, "withdrawn_in_a_row": 0, "ending": False,
+        "retries_allowed": 1, "withdrawn_in_a_row": 0, "cut_short": False, "ending": False,
     }  # fmt: skip
     return decide_retry(**(known | facts))
 
@@ -38,6 +38,25 @@ def test_only_exit_75_is_retried_and_only_as_often_as_allowed() -> None:
     assert end(exit_code=75, retries_used=1).category == "infrastructure"
     assert end(exit_code=75, retries_allowed=0).state == "failed"
     assert end(exit_code=75, ending=True).state == "failed"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"exit_code": 75},
+        {"exit_code": None},
+        {"outcome": "unknown", "exit_code": None},
+        {"outcome": "spawn_failed", "exit_code": None},
+    ],
+)
+def test_what_was_cut_short_is_cancelled_whatever_its_status(facts: dict[str, Any]) -> None:
+    decision = end(cut_short=True, **facts)
+    assert (decision.again, decision.state, decision.category) == (
+        False,
+        "cancelled",
+        "interrupted",
+    )
 
 
 def test_a_program_that_cannot_be_executed_is_a_permanent_failure() -> None:

@@ -211,7 +211,8 @@ def test_a_stop_lets_a_program_end_by_itself_within_the_grace(bench: Bench) -> N
     bench.launch("j-1.1", ["sh", "-c", script])
     wait_until(lambda: bench.log("j-1.1"), "the trap to be set")
     bench.stop("j-1.1", grace_ms=10_000)
-    assert bench.ended("j-1.1").exit_code == 5
+    ended = bench.ended("j-1.1")
+    assert (ended.exit_code, ended.signalled) == (5, True)
 
 
 def test_a_stop_ends_a_stopped_program(bench: Bench) -> None:
@@ -229,6 +230,7 @@ def test_a_daemon_that_left_everything_keeps_the_attempt_until_it_is_gone(bench:
     bench.stop("j-1.1", grace_ms=2_000)
     ended = bench.ended("j-1.1")
     assert (ended.outcome, ended.exit_code) == ("exited", 4)
+    assert ended.signalled is False, "what it left was ended, not itself"
     wait_until(lambda: not Path(f"/proc/{exited.survivors[0]}").exists(), "the daemon to be gone")
 
 
