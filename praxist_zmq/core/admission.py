@@ -20,6 +20,15 @@ from .placement import Placement, choose
 from .pressure import Domain, believed_sample, domains_of, pressure_blockers, pressure_words
 from .queue import lane_of
 from .reservation import newcomer
+from .slots import at_cap, host_slots, planned_by_peer, running_of
+from .slots_kept import (
+    SlotsKept,
+    going_first,
+    keep_slots,
+    kept_blocker,
+    look_missing,
+    starts_after_look,
+)
 from .soft import Denial, SoftState
 from .state import BrokerState, Job
 from .storm import profile_pause
@@ -99,7 +108,7 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
         registry_silence(soft),
         None if denial is None else (denial.code, denial.detail),
         (state.limit, occupied(state, soft), *limit_range(state)),
-        _host_slots(state, soft),
+        host_slots(state, soft),
     )
 
 
@@ -122,18 +131,6 @@ def limit_range(state: BrokerState) -> tuple[int, int]:
     """The contract's bounds of the limit."""
     policy = state.policy
     return policy.min_concurrent_experiments, policy.max_concurrent_experiments
-
-
-def _host_slots(state: BrokerState, soft: SoftState) -> tuple[int, int, int, int] | None:
-    """(used, limit, runs, runs that hold fewer and wait for a slot); None when we are alone."""
-    view = soft.host_view
-    if view is None or not view.limit or (len(view.runs) < 2 and not soft.others_hold):
-        return None
-    ours = occupied(state, soft)
-    waiting = sum(
-        1 for run in view.wants if run.want.slot and run.run_key != soft.run_key and run.held < ours
-    )
-    return soft.others_hold + ours, view.limit, len(view.runs), waiting
 
 
 # Asked once a submission and once a turn, and nearly always as before: 8 us each time.
@@ -227,6 +224,12 @@ class ProfileGates:
         """Whether a fresh look at the host may be all that is missing."""
         return self.pause is None and (bool(self.pressure) or self.placement.settling)
 
+    def starts_after_look(self, soft: SoftState) -> int:
+        """How many attempts wait for the next look at the host and nothing else."""
+        if self.pause is not None:
+            return 0
+        return starts_after_look(self.pressure, self.placement, soft)
+
     @property
     def gates(self) -> tuple[Gate, ...]:
         """Every gate in words."""
@@ -265,26 +268,6 @@ def profile_gates(name: str, job: Job | None, state: BrokerState, soft: SoftStat
         choose(profile, state, soft, asker),
         profile_pause(name, soft),
     )
-
-
-def planned_by_peer(state: BrokerState, soft: SoftState) -> dict[str, int]:
-    """Plans under way by peer: what they stand for counts as running."""
-    planned: dict[str, int] = {}
-    for plan in soft.plans.values():
-        peer = state.jobs[plan.job].peer
-        planned[peer] = planned.get(peer, 0) + 1
-    return planned
-
-
-def running_of(peer: str, state: BrokerState, planned: dict[str, int]) -> int:
-    """How many jobs a peer has running, or about to."""
-    return state.peers_running.get(peer, 0) + planned.get(peer, 0)
-
-
-def at_cap(peer: str, state: BrokerState, planned: dict[str, int]) -> bool:
-    """Whether a peer may not have one more running."""
-    cap = state.policy.max_parallel_runs_per_peer
-    return cap is not None and running_of(peer, state, planned) >= cap
 
 
 def peer_blocker(job: Job, state: BrokerState, planned: dict[str, int]) -> Blocker | None:
@@ -343,7 +326,7 @@ class BlockerTable:
         self._state = state
         self._soft = soft
         self._run = run_gates(state, soft).blockers
-        self._asked: dict[str, tuple[Blocker, ...]] = {}
+        self._gates: dict[str, ProfileGates] = {}
         self._planned = planned_by_peer(state, soft)
 
     def of(self, job: Job) -> tuple[Blocker, ...]:
@@ -356,16 +339,35 @@ class BlockerTable:
             return (*self._run, denial_blocker(denial))
         capped = peer_blocker(job, self._state, self._planned)
         asked = spokesman(job, self._state, self._soft)
-        found = self._asked.get(asked.job)
-        if found is None:
-            gates = profile_gates(asked.profile, asked, self._state, self._soft)
-            found = self._run + gates.blockers
-            self._asked[asked.job] = found
+        found = self._run + self._gates_of(asked).blockers
         if capped is not None:
             return (*found, capped)
-        if not found and asked is not job:
+        if found:
+            return found
+        if asked is not job:
             return (Blocker(code="queue_order", detail="older jobs of its kind go first"),)
+        kept = self._kept_before(job)
+        return () if kept is None else (kept,)
+
+    def _gates_of(self, asked: Job) -> ProfileGates:
+        found = self._gates.get(asked.job)
+        if found is None:
+            found = profile_gates(asked.profile, asked, self._state, self._soft)
+            self._gates[asked.job] = found
         return found
+
+    def _kept_before(self, job: Job) -> Blocker | None:
+        """That the slot it could take is kept for who goes first, as `plan` has it."""
+        state, soft = self._state, self._soft
+        kept = SlotsKept()
+        if not look_missing(soft):
+            return None
+        for lane, first in going_first(state, soft):
+            if first == job.job:
+                break
+            count = self._gates_of(state.jobs[first]).starts_after_look(soft)
+            keep_slots(kept, lane, first, count, state, soft)
+        return kept_blocker(kept, job, state, soft)
 
 
 def coarse_reason(blockers: tuple[Blocker, ...]) -> str | None:

@@ -16,10 +16,8 @@ from .admission import (
     Gates,
     ProfileGates,
     peer_blocker,
-    planned_by_peer,
     profile_gates,
     run_gates,
-    running_of,
     spokesman,
 )
 from .demand import demand_of
@@ -33,6 +31,7 @@ from .pressure import pressure_options
 from .queue import CLASS_RANK, lane_of
 from .reservation import newcomer
 from .selectors import select
+from .slots import planned_by_peer, running_of
 from .soft import SoftState
 from .state import Job
 from .survey import look_round

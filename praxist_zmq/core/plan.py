@@ -11,14 +11,16 @@ from __future__ import annotations
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from .admission import ProfileGates, at_cap, planned_by_peer, profile_gates, run_gates
+from .admission import ProfileGates, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .generation_gate import generation_refusal
 from .last_look import expect_look, look_wanted
 from .lease_grant import lease_of
-from .queue import Lane
+from .queue import Lane, lane_of
 from .reservation import kept_places, reservation_for, rests_on, still_holds
+from .slots import at_cap, planned_by_peer
+from .slots_kept import SlotsKept, keep_slots, kept_blocker
 from .soft import Denial, Plan, SoftState
 from .state import Job
 from .storm import begin
@@ -57,7 +59,8 @@ def _admit(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
     if run_gates(state, soft).blockers:
         return
     while soft.queue and not run_gates(state, soft).blockers:
-        chosen = _reserved_first(turn) or _next(turn, blocked)
+        kept = SlotsKept()
+        chosen = _reserved_first(turn, kept) or _next(turn, blocked, kept)
         if chosen is None:
             break
         _ask(turn, *chosen)
@@ -69,8 +72,11 @@ def _want_sample(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
     before GO; jobs, for devices that something has just left or because attempts have begun."""
     soft = turn.soft
     unseen = bool(soft.fleet.released_at_ms or soft.begun_ms)
-    soft.sample_wanted = look_wanted(soft) or (
-        unseen and any(gates.may_wait_for_a_sample for gates in blocked.values())
+    soft.slots_kept = any(gates.starts_after_look(soft) for gates in blocked.values())
+    soft.sample_wanted = (
+        look_wanted(soft)
+        or soft.slots_kept
+        or (unseen and any(gates.may_wait_for_a_sample for gates in blocked.values()))
     )
     if soft.sample_wanted and soft.now_ms >= soft.sample_asked_at_ms + SAMPLE_PAUSE_MS:
         soft.sample_asked_at_ms = soft.now_ms
@@ -117,7 +123,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
         _keep_places(turn)
 
 
-def _reserved_first(turn: Turn) -> Chosen | None:
+def _reserved_first(turn: Turn, kept: SlotsKept) -> Chosen | None:
     """The job for which devices are kept, if it can start."""
     reservation = turn.soft.reservation
     if reservation is None:
@@ -126,26 +132,38 @@ def _reserved_first(turn: Turn) -> Chosen | None:
     if _capped(turn, job.peer):
         return None
     gates = profile_gates(job.profile, job, turn.state, turn.soft)
-    return None if gates.envelope is None else (job, gates.envelope, gates.facts)
+    if gates.envelope is None:
+        _keep_slots(turn, kept, lane_of(job), job.job, gates)
+        return None
+    return job, gates.envelope, gates.facts
 
 
-def _next(turn: Turn, blocked: dict[Lane, ProfileGates]) -> Chosen | None:
+def _next(turn: Turn, blocked: dict[Lane, ProfileGates], kept: SlotsKept) -> Chosen | None:
     state, soft = turn.state, turn.soft
     reserve_size = state.policy.exploration_reserve
     _park_capped(turn)
     for lane, name in soft.queue.heads(non_mature_first=reserve_size > soft.active_non_mature):
         if lane in blocked:
+            _keep_slots(turn, kept, lane, name, blocked[lane])
             continue
         job = state.jobs[name]
         gates = profile_gates(lane[1], job, state, soft)
         if gates.envelope is None:
             blocked[lane] = gates
+            _keep_slots(turn, kept, lane, name, gates)
             passing = _passing(turn, lane, gates)
-            if passing is not None:
+            if passing is not None and kept_blocker(kept, passing[0], state, soft) is None:
                 return passing
-            continue
-        return job, gates.envelope, gates.facts
+        elif kept_blocker(kept, job, state, soft) is not None:
+            blocked[lane] = gates
+        else:
+            return job, gates.envelope, gates.facts
     return None
+
+
+def _keep_slots(turn: Turn, kept: SlotsKept, lane: Lane, name: str, gates: ProfileGates) -> None:
+    """Keep slots for those of a lane that wait for the next look at the host and nothing else."""
+    keep_slots(kept, lane, name, gates.starts_after_look(turn.soft), turn.state, turn.soft)
 
 
 def _passing(turn: Turn, lane: Lane, gates: ProfileGates) -> Chosen | None:

@@ -12,12 +12,13 @@ from ..protocol.replies import EventsReply, JobReply, JobsReply, StatusReply
 from ..protocol.views import HostLoad, ProcessView
 from . import narrate
 from .activity import phases
-from .admission import COARSE, at_cap, closed_words, planned_by_peer, registry_silence
+from .admission import COARSE, closed_words, registry_silence
 from .alarms import alarms, default_never_fits
 from .devices import device_warnings
 from .lease_views import resource_supply
 from .placement import stale_sample
 from .selectors import select
+from .slots import at_cap, planned_by_peer
 from .state import BrokerState, Job
 from .timestamps import rfc3339, timestamp
 from .turn import Turn, subject

@@ -398,7 +398,8 @@ def wanted(state: BrokerState, soft: SoftState) -> claims.Want | None:
     view = soft.host_view
     if view is None or len(view.runs) < 2:
         return None
-    full = soft.others_hold + occupied(state, soft) >= view.limit > 0
+    # A slot that is kept here until the next look at the host is to be there then.
+    full = soft.others_hold + occupied(state, soft) >= view.limit > 0 or soft.slots_kept
     slot = bool(full and len(soft.queue) and occupied(state, soft) < state.limit)
     envelope = kept_envelope(soft)
     if not slot and envelope is None:

@@ -176,6 +176,8 @@ class SoftState:
     and the devices."""
     go_held: dict[str, None] = field(default_factory=dict)
     """Attempts that wait at their barrier for that look alone."""
+    slots_kept: bool = False
+    """Whether slots are kept for jobs that wait only for the next look at the host."""
     sample_wanted: bool = False
     """Whether something waits that a look at the host may let start."""
     sample_asked_at_ms: int = -1_000_000

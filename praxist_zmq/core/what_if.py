@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..protocol.reports import DeviceSample
-from .admission import peer_blocker, planned_by_peer, profile_gates, run_gates
+from .admission import peer_blocker, profile_gates, run_gates
 from .decision import Stamp
 from .device_load import Holding, load_of, owner_of
 from .fleet import Fleet, of_attempt, of_row
 from .plan import plan
+from .slots import planned_by_peer
 from .soft import Plan, SoftState
 from .state import Attempt, BrokerState, Job
 from .turn import Turn
