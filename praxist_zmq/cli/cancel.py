@@ -6,8 +6,10 @@ import os
 
 import click
 
+from ..client.submission import cancel_requests
 from ..errors import ERRORS
 from ..protocol.envelope import Json
+from ..protocol.limits import LIST_JOBS_MAX
 from . import output
 from .advice import nearest_job
 from .connect import Caller, ask, connect
@@ -17,7 +19,8 @@ from .words import PROGRAM, safe
 
 
 @click.command("cancel")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, metavar="[JOB...]")
+@click.option("--peer-of", metavar="P", help="All jobs of this peer, in the place of JOB...")
 @click.option("--reason", default="cancelled", metavar="TEXT", help="Kept with the job and shown.")
 @click.option("--yes", is_flag=True, help="Also end running ones: TERM, grace, KILL.")
 @click.option(
@@ -29,26 +32,38 @@ from .words import PROGRAM, safe
 @global_options()
 @click.pass_context
 def command(
-    ctx: click.Context, jobs: tuple[str, ...], reason: str, yes: bool, peer: str | None
+    ctx: click.Context,
+    jobs: tuple[str, ...],
+    peer_of: str | None,
+    reason: str,
+    yes: bool,
+    peer: str | None,
 ) -> int:
     """Withdraw queued jobs; with --yes end running ones.
 
     \b
     praxist-zmq cancel j-12 --reason "superseded"
     praxist-zmq cancel j-12 j-13 --yes
+    praxist-zmq cancel --peer-of gen0_peer3
     """
     settings = settings_of(ctx)
-    request = {
-        "kind": "cancel_jobs",
-        "jobs": list(jobs),
-        "peer": peer or None,
-        "reason": reason,
-        "running": yes,
-    }
+    if bool(jobs) == (peer_of is not None):
+        raise click.UsageError("name jobs, or one peer with --peer-of", ctx)
     with connect(settings) as client:
-        results: list[Json] = ask(client, request, settings.timeout_s)["results"]
+        if peer_of is not None:
+            jobs = _jobs_of(client, peer_of, running=yes, timeout_s=settings.timeout_s)
+        requests = (
+            cancel_requests(jobs, peer=peer or None, reason=reason, running=yes) if jobs else ()
+        )
+        results: list[Json] = [
+            result
+            for request in requests
+            for result in ask(client, request, settings.timeout_s)["results"]
+        ]
         advice = {r["job"]: _advice(client, r, settings.timeout_s) for r in results}
     exit_code = exit_of_results(results)
+    if not results:
+        output.talk(f"nothing of peer {safe(peer_of)} is left to cancel")
     if settings.is_json:
         output.document({**head("cancel"), "results": results, "exit_code": exit_code})
         return exit_code
@@ -62,6 +77,13 @@ def command(
             why = "" if result["detail"] in ("", "cancelled") else f": {safe(result['detail'])}"
             output.answer(f"{result['outcome']} {safe(result['job'])}{why}")
     return exit_code
+
+
+def _jobs_of(client: Caller, peer: str, *, running: bool, timeout_s: float) -> tuple[str, ...]:
+    """The jobs of a peer that have not ended; running ones only where they may be ended."""
+    request = {"kind": "list_jobs", "peer": peer, "limit": LIST_JOBS_MAX}
+    jobs = ask(client, request, timeout_s)["jobs"]
+    return tuple(str(job["job"]) for job in jobs if running or job["state"] != "running")
 
 
 def _advice(client: Caller, result: Json, timeout_s: float) -> list[str]:

@@ -66,7 +66,7 @@ def show_command(ctx: click.Context, file: Path | None, defaults: bool) -> int:
         policy = SchedulerPolicy()
     else:
         policy = _in_force(settings)
-    values = effective_values(policy, check)
+    values = effective_values(policy, check, of_run=file is None and not defaults)
     if settings.is_json:
         output.document(_document(settings, name, policy, values))
     elif settings.format == "name":
@@ -94,7 +94,8 @@ def _from(value: EffectiveValue) -> str:
     if value.source == "file":
         written = f", written {value.written}" if value.written is not None else ""
         return f"line {value.line}{written}"
-    return f"default: {value.note}" if value.note else value.source
+    told = ", " if value.source == "contract" else ": "
+    return f"{value.source}{told}{value.note}" if value.note else value.source
 
 
 def _document(

@@ -16,7 +16,7 @@ from .duration import DURATION
 from .feed import event_fields
 from .settings import Settings, global_options, settings_of
 from .waiting import now_s
-from .words import clock_time, named_devices, parse_stamp, safe
+from .words import local_time, named_devices, parse_stamp, safe
 
 PAGE = 1000
 
@@ -141,4 +141,4 @@ class _Printer:
             output.answer(str(event["sequence"]))
         else:
             text = named_devices(safe(event["text"]))
-            output.answer(f"{event['sequence']:>6} {clock_time(at_s)}  {text}")
+            output.answer(f"{event['sequence']:>6} {local_time(at_s)}  {text}")

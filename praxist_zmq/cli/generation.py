@@ -14,7 +14,7 @@ from .documents import GENERATION_KEYS, head, pick
 from .duration import DURATION
 from .settings import Settings, global_options, settings_of
 from .waiting import now_s
-from .words import clock_time, count, cut, parse_stamp, safe, span
+from .words import count, cut, local_time, parse_stamp, safe, span
 
 NAMES_SHOWN = 20
 NUMBER = click.IntRange(0, 1_000_000)
@@ -236,19 +236,19 @@ def _terms(generation: Json) -> list[str]:
 
 
 def deadline_words(deadline: str | None) -> str | None:
-    """`deadline 17:15:00 (2h10m left)`; None without one."""
+    """`deadline 2026-03-01 17:15:00 (2h10m left)`; None without one."""
     due = parse_stamp(deadline)
     if due is None:
         return None
     left = due - now_s()
     told = f"{span(left)} left" if left > 0 else f"{span(-left)} ago"
-    return f"deadline {clock_time(due)} ({told})"
+    return f"deadline {local_time(due)} ({told})"
 
 
 def page(generation: Json) -> list[str]:
     """Where it is in its life, what is in it, what evidence it has."""
     opened = parse_stamp(generation["opened_at"])
-    since = f"   opened {clock_time(opened)}" if opened else ""
+    since = f"   opened {local_time(opened)}" if opened else ""
     jobs = {state: number for state, number in generation["jobs"].items() if number}
     facts: dict[str, Any] = {
         "Terms": _terms(generation)[0],

@@ -7,7 +7,7 @@ import click
 from . import output
 from .advice import nearest
 from .documents import head
-from .lazy import MEANT
+from .lazy import ENDING, MEANT
 from .settings import global_options, settings_of
 from .topics import TOPICS
 from .words import PROGRAM, cut, safe
@@ -53,8 +53,11 @@ def help_lines(ctx: click.Context, words: tuple[str, ...]) -> list[str]:
 def _no_topic(ctx: click.Context, at: click.Context, words: tuple[str, ...]) -> click.UsageError:
     group = at.command
     known = group.list_commands(at) if isinstance(group, click.Group) else []
+    known = [name for name in known if name not in ENDING]
     if len(words) == 1:
         known = [*TOPICS, *known]
+    if words == ("topics",):
+        return click.UsageError(f"no such topic `topics`; `{PROGRAM} help` lists them", ctx)
     close = MEANT.get(words[0]) if len(words) == 1 else None
     close = close or nearest(words[-1], known)
     before = " ".join(words[:-1])

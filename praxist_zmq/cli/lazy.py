@@ -66,8 +66,13 @@ MEANT = {
     "serve": "up", "log": "logs", "tail": "logs", "follow": "logs", "why": "explain",
     "info": "show", "inspect": "show", "history": "events", "resume": "up", "devices": "gpus",
     "close": "generation", "assess": "generation", "publish": "results", "evidence": "results",
+    "top": "status", "htop": "status", "squeue": "queue", "sbatch": "submit", "srun": "launch",
+    "scancel": "cancel", "sinfo": "gpus", "topics": "help",
 }  # fmt: skip
 """Verbs of other tools, and ours for them: told, never taken."""
+ENDING = frozenset({"stop", "down", "cancel", "freeze"})
+"""Verbs that end something. A mistyped word is never answered with one of them: whoever follows
+such an advice without a thought would lose work."""
 
 
 class VerbGroup(click.Group):
@@ -93,7 +98,7 @@ class VerbGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The verb named; a mistyped one is answered with the nearest."""
         if args and self.get_command_name(args[0]) is None:
-            close = MEANT.get(args[0]) or nearest(args[0], [*VERBS, *ALIASES])
+            close = MEANT.get(args[0]) or nearest(args[0], sorted({*VERBS, *ALIASES} - ENDING))
             hint = f"; did you mean `{close}`?" if close else ""
             raise click.UsageError(f"no such verb `{cut(safe(args[0]), 40)}`{hint}", ctx)
         if args:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,12 +22,12 @@ from ..protocol import codec, text
 from ..protocol.events import JobQueued, MixedText
 from ..protocol.ids import job_of
 from ..service.ledger_history import history_faults
-from .words import count
+from .words import count, local_time, safe
 
 F = TypeVar("F", bound=Callable[..., Any])
 _QUIET = frozenset({"kind", "at_ms", "job", "job_id", "identity", "environment_id"})
 _QUIET_DIGESTS = frozenset({"request_digest", "request_index"})
-_LAST_MS = 253_402_300_799_000  # the end of the year 9999, the last that prints
+_LAST_MS = 253_402_200_000_000  # a day before the year 10000, which no time zone prints
 _OUTCOME_CODES = {
     "damaged": "ledger_damaged",
     "newer": "ledger_newer",
@@ -89,7 +88,7 @@ def verify_command(
     else:
         _print_report(report)
         for fault in faults:
-            click.echo(f"history: {fault}")
+            _tell(f"history: {fault}")
     if damaged:
         context.exit(ERRORS[_OUTCOME_CODES[report.outcome]].exit_code)
     if faults:
@@ -117,7 +116,7 @@ def repair_command(
         _print_json("ledger_repair", _document(report))
         return
     _print_report(report)
-    click.echo(
+    _tell(
         f"{target}: {count(report.written_records, 'record')} written, "
         f"up to {report.written_until}; {count(report.left_out_records, 'later one')} left out"
     )
@@ -153,7 +152,7 @@ def story_command(context: click.Context, job: str, run_dir: Path | None, as_jso
         _print_json("ledger_story", {"job": job, "events": items})
     else:
         for sequence, event in told:
-            click.echo(_line(sequence, event))
+            _tell(_line(sequence, event))
     if fault is not None:
         raise fault
 
@@ -176,7 +175,7 @@ def _events(directory: Path) -> Iterator[tuple[int, Any]]:
         try:
             yield sequence, decode(payload)
         except PraxistError as error:
-            click.echo(f"record {sequence} does not decode: {error.detail}", err=True)
+            click.echo(safe(f"record {sequence} does not decode: {error.detail}"), err=True)
 
 
 def _job_of(event: Any) -> str | None:
@@ -204,14 +203,13 @@ def _fields(event: Any) -> dict[str, Any]:
 
 
 def _line(sequence: int, event: Any) -> str:
-    stamp = min(event.at_ms, _LAST_MS) / 1000
-    when = datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    when = local_time(min(event.at_ms, _LAST_MS) / 1000)
     told = [
         f"{name}={json.dumps(value, ensure_ascii=False)}"
         for name, value in _fields(event).items()
         if name not in _QUIET | _QUIET_DIGESTS and value not in (None, "", [])
     ]
-    return f"{sequence:>8}  {when}Z  {event.kind:<22}  {' '.join(told)}".rstrip()
+    return f"{sequence:>8}  {when}  {event.kind:<22}  {' '.join(told)}".rstrip()
 
 
 def _document(report: verify.Report) -> dict[str, Any]:
@@ -249,19 +247,24 @@ def _document(report: verify.Report) -> dict[str, Any]:
     }
 
 
+def _tell(line: str) -> None:
+    """A line of a page: what a ledger holds was chosen by others, and may not steer a terminal."""
+    click.echo(safe(line))
+
+
 def _print_json(kind: str, fields: dict[str, Any]) -> None:
     click.echo(json.dumps({"format_version": "1.0", "kind": kind, **fields}))
 
 
 def _print_report(report: verify.Report) -> None:
     for shot in report.snapshots:
-        click.echo(f"{shot.path.name}  {shot.outcome}  {shot.detail}".rstrip())
+        _tell(f"{shot.path.name}  {shot.outcome}  {shot.detail}".rstrip())
     for found in report.segments:
         span = f"{found.first_sequence}..{found.last_sequence}" if found.records else "-"
         place = f"offset {found.offset}: " if found.offset is not None else ""
-        click.echo(
+        _tell(
             f"{found.path.name}  {found.outcome}  {count(found.records, 'record')} {span}  "
             f"{place}{found.detail}".rstrip()
         )
     whose = f"{report.program} ledger of {report.run_id}" if report.program else "ledger"
-    click.echo(f"{whose}: {report.outcome}{': ' if report.detail else ''}{report.detail}")
+    _tell(f"{whose}: {report.outcome}{': ' if report.detail else ''}{report.detail}")

@@ -15,7 +15,7 @@ from ..errors import PraxistError
 from .failure import UsageHelp, report_error, report_fault, report_usage
 from .lazy import VERBS, VerbGroup
 from .output import answer, silence_stdout, talk
-from .settings import Settings, global_options, settings_of, take_environment
+from .settings import Settings, expand_home, global_options, settings_of, take_environment
 from .words import PROGRAM
 
 EXIT_INTERRUPTED = 130
@@ -68,10 +68,11 @@ take_environment(command, verb=False)
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out one command line; the exit status."""
-    own = list(arguments)[: list(arguments).index("--")] if "--" in arguments else list(arguments)
+    arguments = expand_home(arguments)
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     settings = Settings()
     try:
-        with command.make_context(PROGRAM, list(arguments), obj=settings) as ctx:
+        with command.make_context(PROGRAM, arguments, obj=settings) as ctx:
             result = command.invoke(ctx)
             return result if isinstance(result, int) else 0
     except click.exceptions.Exit as ending:

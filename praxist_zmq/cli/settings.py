@@ -6,8 +6,9 @@ Holds what was typed; decides nothing but the output format. Standard library an
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -111,6 +112,22 @@ def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         for other in others & settings.inherited:
             setattr(settings, other, None if other == "output" else False)
     setattr(settings, param.name, value)
+
+
+_HOME = re.compile(
+    r"(--(?:run-dir|cwd|config|host-scope|result-file|file|output|copy)=)(~[^/]*(?:/.*)?)"
+)
+
+
+def expand_home(arguments: Sequence[str]) -> list[str]:
+    """`--run-dir=~/x` with the home directory in it: shells leave a tilde after `=` as it is."""
+    own = arguments.index("--") if "--" in arguments else len(arguments)
+    return [
+        match[1] + os.path.expanduser(match[2])
+        if at < own and (match := _HOME.fullmatch(word))
+        else word
+        for at, word in enumerate(arguments)
+    ]
 
 
 _GLOBAL: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {

@@ -6,13 +6,13 @@ Pure; standard library only.
 from __future__ import annotations
 
 from ..protocol.envelope import Json
-from .words import clock_time, count, parse_stamp, run_words, safe
+from .words import count, local_time, parse_stamp, run_words, safe
 
 DEVICES_SHOWN = 8
 
 
 def limit_words(status: Json) -> str | None:
-    """`5 now (range 1-8); last change +1 at 14:57: cpu 58 <= 65 and work queued`."""
+    """`5 now (range 1-8); last change +1 at 2026-03-01 14:57:02: cpu 58 <= 65 and work queued`."""
     limit = status.get("concurrency_limit")
     if limit is None:
         return None
@@ -24,7 +24,7 @@ def limit_words(status: Json) -> str | None:
     cap = status.get("max_parallel_runs_per_peer")
     told += "" if cap is None else f", {cap} of one peer"
     if limits.get("before") is not None and limits.get("reason"):
-        at = clock_time(parse_stamp(limits.get("changed_at")))
+        at = local_time(parse_stamp(limits.get("changed_at")))
         told += f"; last change {limit - limits['before']:+d} at {at}: {safe(limits['reason'])}"
     return told
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ AFTER = "the experiment's command goes after `--`"
 LEASE_VARIABLE = "PRAXIST_RESOURCE_SUPPLY_LEASE_ID"
 LEASE_CHARACTERS_MAX = 128
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}")
 
 
@@ -57,6 +59,8 @@ class AfterDashes(click.Command):
             raise UsageHelp(error.format_message(), error.ctx or ctx, [AFTER], meant) from error
         if self.needs_command and not words:
             raise UsageHelp("the experiment's command is missing", ctx, [AFTER])
+        if words:
+            _check_program(ctx, words)
         return rest
 
     def _with_dashes(self, ctx: click.Context, typed: list[str]) -> str | None:
@@ -82,6 +86,34 @@ class AfterDashes(click.Command):
         """Show the words in the usage line."""
         words = "-- CMD..." if self.needs_command else "[-- CMD...]"
         return [*super().collect_usage_pieces(ctx), words]
+
+
+def _check_program(ctx: click.Context, words: list[str]) -> None:
+    """Refuse what a shell would have taken apart: one word that is a whole command line, or an
+    assignment before the command. A program of that very name is what was meant, though.
+    """
+    first = words[0]
+    places = [first, os.path.join(str(ctx.params.get("cwd") or ""), first)]
+    if shutil.which(first) is not None or any(os.path.lexists(place) for place in places):
+        return
+    if _ASSIGNMENT.match(first):
+        meant, why = ["env", *words], "is an assignment, and no shell reads it here"
+    elif len(words) == 1 and len(first.split()) > 1:
+        meant, why = _split(first), "is one word, and no program has that name"
+    else:
+        return
+    shown = cut(safe(first), 60)
+    raise UsageHelp(
+        f"`{shown}` {why}", ctx, [f"did you mean `-- {cut(safe(shlex.join(meant)), 200)}`?"]
+    )
+
+
+def _split(line: str) -> list[str]:
+    """A command line taken apart; one with an open quote goes to a shell as it is."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return ["sh", "-c", line]
 
 
 class OptionallyAfterDashes(AfterDashes):

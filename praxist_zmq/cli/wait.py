@@ -21,7 +21,7 @@ from .verdict import (
     phase,
 )
 from .waiting import HEARTBEAT_S, changes, mono_s, now_s
-from .words import clock_time, count
+from .words import count, local_time
 
 LIST_LIMIT = 10_000
 
@@ -158,7 +158,7 @@ class _Waiting:
             if is_terminal_state(view):
                 output.answer(str(view["job"]))
         elif not self.settings.is_json:
-            output.answer(f"{clock_time(now_s())} {line}")
+            output.answer(f"{local_time(now_s())} {line}")
 
     def _end(self, exit_code: int) -> int:
         if self.settings.format == "json":

@@ -137,9 +137,14 @@ def parse_stamp(text: str | None) -> float | None:
         return None
 
 
-def clock_time(seconds: float | None) -> str:
-    """The local time of day of a stamp, `15:12:31`."""
-    return "--:--:--" if seconds is None else f"{datetime.fromtimestamp(seconds):%H:%M:%S}"
+def local_time(seconds: float | None) -> str:
+    """The local date and time of a stamp, `2026-03-01 15:12:31`; `unknown` for None.
+
+    Every page for people tells times so; documents and logs tell them in UTC (RFC 3339).
+    """
+    if seconds is None:
+        return "unknown"
+    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
 
 
 def between(first: str | None, last: str | None) -> float | None:

@@ -28,6 +28,7 @@ from .lease import LeaseInfo, LeaseWait
 from .submission import (
     EnvironmentEncoder,
     Text,
+    cancel_requests,
     check_total,
     submit_request,
     wire_command,
@@ -341,16 +342,17 @@ class Client(GenerationCalls):
         running: bool = False,
         admission_timeout: bool = False,
     ) -> list[CancelInfo]:
-        """Withdraw queued jobs; with `running` also end running ones."""
-        request = {
-            "kind": "cancel_jobs",
-            "jobs": list(jobs),
-            "peer": peer,
-            "reason": reason,
-            "running": running,
-            "admission_timeout": admission_timeout,
-        }
-        return [CancelInfo.of(item) for item in self._ask(request)["results"]]
+        """Withdraw queued jobs; with `running` also end running ones. Any number of them."""
+        requests = cancel_requests(
+            jobs,
+            peer=peer,
+            reason=reason,
+            running=running,
+            admission_timeout=admission_timeout,
+        )
+        return [
+            CancelInfo.of(item) for request in requests for item in self._ask(request)["results"]
+        ]
 
     def retry(
         self,

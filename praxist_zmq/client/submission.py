@@ -7,7 +7,7 @@ all (execve(2)); better told here, with the item's name, than after a wait in th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import PraxistError
@@ -160,6 +160,13 @@ def submit_request(
         "retry_terminal": retry_terminal,
         "dry_run": dry_run,
     }
+
+
+def cancel_requests(jobs: Sequence[str], **fields: Any) -> Iterator[dict[str, Any]]:
+    """`cancel_jobs` requests for any number of jobs, each as large as one may be."""
+    for at in range(0, max(len(jobs), 1), limits.CANCEL_JOBS_MAX):
+        some = list(jobs[at : at + limits.CANCEL_JOBS_MAX])
+        yield {"kind": "cancel_jobs", "jobs": some, **fields}
 
 
 def _directory(cwd: Text | None) -> WireText:

@@ -1,4 +1,4 @@
-"""Which job a text means: `j-12`, a prefix of the long id, `last`, or `tag:TEXT`."""
+"""Which job a text means: `j-12` or `12`, a prefix of the long id, `last`, or `tag:TEXT`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from .state import BrokerState, Job
 from .turn import Refused
 
 _SHORT = re.compile(r"^j-[1-9][0-9]*$")
+_NUMBER = re.compile(r"^[1-9][0-9]{0,11}$")
 _PREFIX = re.compile(r"^[0-9a-f]{4,32}$")
 
 
@@ -22,6 +23,8 @@ def select(state: BrokerState, text: str) -> Job:
         if job is None:
             raise Refused("unknown_job", f"no job {text} in run {state.run_id}")
         return job
+    if _NUMBER.match(text) and f"j-{text}" in state.jobs:
+        return state.jobs[f"j-{text}"]
     if text.startswith("tag:"):
         name = state.tags.get(text[4:])
         if name is None:
@@ -35,5 +38,7 @@ def select(state: BrokerState, text: str) -> Job:
         if found:
             return found[0]
     raise Refused(
-        "unknown_job", f"{text[:80]!r} is no job", ["use j-12, a long id's prefix, last, tag:TEXT"]
+        "unknown_job",
+        f"{text[:80]!r} is no job",
+        ["use j-12 or 12, a long id's prefix, last, tag:TEXT"],
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LENGTH = struct.Struct("<I")
 CHANNEL_FRAME_BYTES_MAX = 8 * 1024 * 1024
 LAUNCH, GO = b"L", b"G"
+SHELL = b"/bin/sh"
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 EVIDENCE = "evidence.jsonl"
 ROOM_BYTES = 4096
@@ -201,6 +202,8 @@ class Shim:
             try:
                 return self.spawn(program, command, environment)
             except OSError as error:
+                if error.errno == errno.ENOEXEC and is_script(program):
+                    return self.spawn(SHELL, [SHELL, program, *command[1:]], environment)
                 # As execvp(3): look on, but remember that something was there and not allowed.
                 if error.errno == errno.EACCES:
                     refusal, refused = error, program
@@ -303,6 +306,21 @@ def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
         except OSError:
             pass  # let the spawn itself tell the reason
         yield place
+
+
+def is_script(program: bytes) -> bool:
+    """Whether what the kernel does not execute is text for a shell, as execvp(3) takes it to be.
+
+    An empty file or one of bytes (a program of another machine, a torn download) is not: a shell
+    would end with 0 or guess.
+    """
+    try:
+        file = os.open(program, READ)
+    except OSError:
+        return False
+    head = os.read(file, 256)
+    os.close(file)
+    return bool(head.strip()) and b"\0" not in head and not head.startswith(b"\x7fELF")
 
 
 def quoted(text: str) -> bytes:

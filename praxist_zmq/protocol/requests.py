@@ -75,7 +75,7 @@ class ShowJob(Frozen):
     """One job."""
 
     kind: Literal["show_job"] = "show_job"
-    job: JobSelector = Field(description="j-12, a prefix of the long id, last, or tag:TEXT")
+    job: JobSelector = Field(description="j-12 or 12, a prefix of the long id, last, or tag:TEXT")
 
 
 class ExplainJob(Frozen):
@@ -126,7 +126,9 @@ class CancelJobs(Frozen):
     """Withdraw queued jobs; end running ones when `running` is set."""
 
     kind: Literal["cancel_jobs"] = "cancel_jobs"
-    jobs: tuple[JobSelector, ...] = Field(min_length=1, max_length=1000, description="Jobs")
+    jobs: tuple[JobSelector, ...] = Field(
+        min_length=1, max_length=limits.CANCEL_JOBS_MAX, description="Jobs"
+    )
     peer: PeerId | None = Field(default=None, description="Who asks; absent: the operator")
     reason: Reason = Field(default="cancelled", description="Kept with the job and shown")
     running: bool = Field(default=False, description="Also end running ones: TERM, grace, KILL")

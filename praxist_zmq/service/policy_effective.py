@@ -34,8 +34,13 @@ class EffectiveValue:
     """How a default comes about that depends on other values."""
 
 
-def effective_values(policy: SchedulerPolicy, check: PolicyCheck | None) -> list[EffectiveValue]:
-    """Every value of a contract: of a file that was checked, or (None) of a run."""
+def effective_values(
+    policy: SchedulerPolicy, check: PolicyCheck | None, *, of_run: bool = False
+) -> list[EffectiveValue]:
+    """Every value of a contract: of a file that was checked, of a run, or the documented ones.
+
+    A run knows what is in force and not which of it a file named.
+    """
     places = {} if check is None else check.places
     findings = [] if check is None else check.warnings
     changed = {short_key(each.key) for each in findings if each.code in _CHANGED}
@@ -46,14 +51,14 @@ def effective_values(policy: SchedulerPolicy, check: PolicyCheck | None) -> list
         value = getattr(policy, path)
         note = None if key.default_words == str(key.default) else key.default_words
         same = value == key.default
-        found.append(_value(path, value, places, changed, None if same else note, same, check))
+        found.append(_value(path, value, places, changed, None if same else note, same, of_run))
     for name, profile in policy.profiles.items():
         for field, info in type(profile).model_fields.items():
             value = getattr(profile, field)
             same = value == info.default
             note = contract_keys()[f"{ANY_PROFILE}.{field}"].default_words
             own = f"profiles.{name}.{field}"
-            found.append(_value(own, value, places, changed, None if same else note, same, check))
+            found.append(_value(own, value, places, changed, None if same else note, same, of_run))
     return found
 
 
@@ -64,12 +69,14 @@ def _value(
     changed: set[str],
     note: str | None,
     same: bool,
-    check: PolicyCheck | None,
+    of_run: bool,
 ) -> EffectiveValue:
     place = places.get(path)
     if place is not None:
         written = place.raw if path in changed else None
         return EffectiveValue(path, value, "file", place.line, written, None)
-    if check is None and not same:
-        return EffectiveValue(path, value, "contract", None, None, None)
+    if of_run:
+        return EffectiveValue(
+            path, value, "contract", None, None, "as the default" if same else None
+        )
     return EffectiveValue(path, value, "default", None, None, note)

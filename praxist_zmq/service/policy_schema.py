@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .policy_findings import SECTION
 from .policy_keys import ANY_PROFILE, ContractKey, contract_keys
 from .policy_profiles import PROFILE_NAME_PATTERN
 from .policy_values import FALSE_WORDS, TRUE_WORDS
@@ -33,10 +34,20 @@ def task_schema() -> Schema:
             "compute_budget": {
                 "type": ["object", "null"],
                 "properties": {"resource_scheduler": {"$ref": "#/$defs/contract"}},
-            }
+            },
+            "resource_scheduler": {"$ref": "#/$defs/contract"},
         },
+        "if": _flat(),
+        "then": {"$ref": "#/$defs/contract"},
         "$defs": {"contract": _contract(), "profile": _profile()},
     }
+
+
+def _flat() -> Schema:
+    """A file that is a contract alone: neither section, and a key of the contract."""
+    names = [key.name for key in contract_keys().values() if not key.path.startswith(ANY_PROFILE)]
+    sections = [{"required": [name]} for name in SECTION]
+    return {"not": {"anyOf": sections}, "anyOf": [{"required": [name]} for name in names]}
 
 
 def _contract() -> Schema:

@@ -43,5 +43,6 @@ def test_the_unit_lets_experiments_outlive_the_service() -> None:
     assert service["KillMode"] == "process"
     assert service["Type"] == "notify"
     assert " up " in service["ExecStart"]
-    permanent = {"2", "73", "74", "78"}
+    assert service["OOMPolicy"] == "continue"
+    permanent = {"2", "65", "73", "74", "78"}
     assert permanent <= set(service["RestartPreventExitStatus"].split())

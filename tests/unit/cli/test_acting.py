@@ -23,7 +23,7 @@ def test_wait_on_one_job_exits_with_its_code(scheduler: FakeScheduler, call: Cal
     scheduler.tell(view(), view(**RUNNING), view(**FAILED))
     outcome = call("wait", "j-1")
     assert outcome.exit_code == 3
-    told = [line.split(" ", 1)[1] for line in outcome.out.splitlines()]
+    told = [line.split(" ", 2)[2] for line in outcome.out.splitlines()]
     assert told == [
         "started j-1 on cpu (waited 5.0s)",
         "failed j-1 exit 3 after 31m02s (waited 5.0s): ValueError: fold 5 has no positive samples",
@@ -172,6 +172,27 @@ def test_cancel_reports_each_job(scheduler: FakeScheduler, call: Call) -> None:
     assert scheduler.requests[-1]["running"] is True
     scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [done, refused]}
     assert call("cancel", "j-1", "j-2", "--json").exit_code == 1
+
+
+def test_any_number_of_jobs_is_cancelled(scheduler: FakeScheduler, call: Call) -> None:
+    done = {"job": "j-1", "outcome": "cancelled", "code": None, "detail": ""}
+    scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [done]}
+    assert call("cancel", *(f"j-{number}" for number in range(1, 2002))).exit_code == 0
+    assert [len(request["jobs"]) for request in scheduler.requests] == [1000, 1000, 1]
+
+
+def test_all_jobs_of_a_peer_are_cancelled(scheduler: FakeScheduler, call: Call) -> None:
+    waiting, running = view(job="j-2"), view(job="j-1", **RUNNING)
+    scheduler.answers["list_jobs"] = {"kind": "jobs", "jobs": [running, waiting], "total": 2}
+    scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": []}
+    call("cancel", "--peer-of", "p1")
+    assert scheduler.requests[-1]["jobs"] == ["j-2"]
+    call("cancel", "--peer-of", "p1", "--yes")
+    assert scheduler.requests[-1]["jobs"] == ["j-1", "j-2"]
+    scheduler.answers["list_jobs"] = {"kind": "jobs", "jobs": [], "total": 0}
+    nothing = call("cancel", "--peer-of", "p9")
+    assert (nothing.exit_code, nothing.err) == (0, "nothing of peer p9 is left to cancel\n")
+    assert call("cancel").exit_code == call("cancel", "j-1", "--peer-of", "p1").exit_code == 2
 
 
 def test_retry_sends_the_stored_or_a_new_command(scheduler: FakeScheduler, call: Call) -> None:

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 import praxist_zmq.cli.main as main_module
-from praxist_zmq.cli.lazy import VERBS
+from praxist_zmq.cli.lazy import ENDING, VERBS
 from praxist_zmq.cli.main import command, run
 from praxist_zmq.cli.run_selection import find_run, live_runs
-from praxist_zmq.cli.settings import variables
+from praxist_zmq.cli.settings import expand_home, variables
 from praxist_zmq.cli.topics import TOPICS
 from praxist_zmq.errors import ERRORS, PraxistError
 from praxist_zmq.host.liveness import boot_id, own_namespace, start_ticks
@@ -25,7 +25,7 @@ from praxist_zmq.host.paths import runtime_root
 from praxist_zmq.protocol.views import BlockerCode
 
 from .conftest import Outcome
-from .fake_scheduler import FakeScheduler, view
+from .fake_scheduler import FakeScheduler, submitted, view
 
 Call = Callable[..., Outcome]
 ROOT = Path(main_module.__file__).parents[2]
@@ -131,6 +131,54 @@ def test_a_mistyped_verb_is_answered_with_the_nearest(call: Call) -> None:
     assert "did you mean `launch`?" in outcome.err
     assert call("--json", "lanch").document["code"] == "usage"
     assert "\x1b" not in call("\x1b[2J").err
+
+
+@pytest.mark.parametrize("word", ["top", "stpo", "sotp", "dwon", "cancle", "freze"])
+def test_no_advice_names_a_verb_that_ends_something(call: Call, word: str) -> None:
+    for outcome in (call(word), call("help", word)):
+        assert outcome.exit_code == 2
+        assert not [verb for verb in ENDING if f"`{verb}`" in outcome.err]
+    assert "`praxist-zmq help` lists them" in call("help", "topics").err
+
+
+def test_a_tilde_after_the_equals_sign_is_the_home_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    typed = ["--run-dir=~/x", "launch", "--cwd=~", "--tag=~/x", "--", "--config=~/y"]
+    assert expand_home(typed) == [
+        f"--run-dir={tmp_path}/x", "launch", f"--cwd={tmp_path}", "--tag=~/x", "--", "--config=~/y",
+    ]  # fmt: skip
+    assert run(["--run-dir=~/nowhere", "status"]) == 69
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["python3 train.py --lr 1"], "python3 train.py --lr 1"),
+        (["FOO=1", "train"], "env FOO=1 train"),
+        (["echo 'open"], "sh -c"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["launch", "submit"])
+def test_what_a_shell_would_have_taken_apart_is_told_at_once(
+    call: Call, scheduler: FakeScheduler, verb: str, words: list[str], meant: str
+) -> None:
+    outcome = call(verb, "--peer", "p", "--tag", "t", "--", *words)
+    assert outcome.exit_code == 2
+    assert f"did you mean `-- {meant}" in outcome.err
+    assert scheduler.requests == []
+
+
+def test_a_program_of_a_strange_name_is_taken(
+    call: Call, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    (tmp_path / "my tool").touch()
+    scheduler.answers["submit_job"] = submitted(view(), "queued")
+    typed = ("submit", "--peer", "p", "--tag", "t")
+    assert call(*typed, "--", str(tmp_path / "my tool")).exit_code == 0
+    assert call(*typed, "--cwd", str(tmp_path), "--", "./my tool").exit_code == 0
 
 
 def test_a_fault_of_ours_is_one_line_and_a_report(

@@ -274,7 +274,7 @@ def test_the_contract_in_force_is_asked_of_the_run(call: Call, scheduler: FakeSc
     }  # fmt: skip
     outcome = call("config", "show")
     assert "max_concurrent_experiments\t7\tcontract\n" in outcome.out
-    assert "cpu_low_pct\t65\tdefault\n" in outcome.out
+    assert "cpu_low_pct\t65\tcontract, as the default\n" in outcome.out
 
 
 def test_the_defaults_need_no_run(call: Call, files: Path) -> None:

@@ -68,7 +68,8 @@ def test_open_asks_for_all_that_was_typed(asked: FakeScheduler, call: Call) -> N
     }  # fmt: skip
     assert outcome.out.splitlines() == [
         "open     generation 3 is open",
-        "takes    deadline 14:35:00 (2h00m left), 12 peers, 3 distinct mature peers end assessment",
+        "takes    deadline 2026-11-29 14:35:00 (2h00m left), 12 peers, "
+        "3 distinct mature peers end assessment",
     ]
 
 
@@ -131,9 +132,9 @@ def test_show(asked: FakeScheduler, call: Call) -> None:
     outcome = call("generation", "show")
     assert asked.requests[-1] == {"kind": "show_generation", "generation": None}
     assert outcome.out.splitlines() == [
-        "* generation 3 is open   opened 11:35:00",
-        "   Terms      deadline 14:35:00 (2h00m left), 12 peers, 3 distinct mature peers end "
-        "assessment",
+        "* generation 3 is open   opened 2026-11-29 11:35:00",
+        "   Terms      deadline 2026-11-29 14:35:00 (2h00m left), 12 peers, "
+        "3 distinct mature peers end assessment",
         "   Jobs       5 queued  2 running",
         "   Attempts   7",
         "   Evidence   4 results; mature 1 of 3 peers, 2 on their way, 4 wanted",
@@ -286,5 +287,5 @@ def test_status_tells_the_deadline_and_the_debt(scheduler: FakeScheduler, call: 
         "kind": "jobs", "jobs": [], "total": 0, "concurrency_limit": 1, "counts": {},
     }  # fmt: skip
     out = call("status").out
-    assert "generation 3 open, deadline 14:45:00 (2h10m left)" in out
+    assert "generation 3 open, deadline 2026-11-29 14:45:00 (2h10m left)" in out
     assert "   Evidence   mature 1 of 3 peers, 2 on their way, 4 wanted" in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -99,10 +100,23 @@ def test_story_tells_one_job_in_order(run: Path, job: str) -> None:
     told = invoke("story", job, "--run-dir", run).splitlines()
     assert [line.split()[3] for line in told] == ["job_queued", "attempt_allocated", "job_finished"]
     assert told[0].split()[0] == "2"
-    assert "2023-11-14 22:13:20.000Z" in told[0]
+    assert datetime.fromtimestamp(1_700_000_000).strftime("%Y-%m-%d %H:%M:%S") in told[0]
     assert '"--key=$API_KEY"' in told[0]
     assert "exit_code=0" in told[2]
     assert "value-of-home" not in "".join(told)
+
+
+def test_what_a_ledger_holds_steers_no_terminal(run: Path) -> None:
+    place = run / "resource_scheduler" / "ledger"
+    ledger = started(place.parent / "other")
+    tag = "red\x1b[31m\x9b2J\u202egnp.exe"
+    ledger.commit([codec.encode(queued(7, tag))])
+    ledger.close()
+    (place.parent / "ledger").rename(place.parent / "old")
+    (place.parent / "other").rename(place)
+    (line,) = invoke("story", "j-7", "--run-dir", run).splitlines()
+    assert line.isprintable()
+    assert "\\u202egnp.exe" in line
 
 
 def test_story_as_json_with_options_before_the_verb(run: Path) -> None:

@@ -169,7 +169,7 @@ def test_selectors_name_one_job_or_say_why_not() -> None:
     for found in (job(1), job(2)):
         state.jobs[found.job] = found
         state.tags[found.tag] = found.job
-    assert select(state, "j-1").number == 1
+    assert select(state, "j-1").number == select(state, "1").number == 1
     assert select(state, "last").number == 2
     assert select(state, "tag:t1").number == 1
     assert select(state, f"{2:032x}").number == 2

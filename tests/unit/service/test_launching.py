@@ -150,6 +150,16 @@ def test_a_program_that_cannot_be_executed_is_told_with_its_errno(
     assert not bench.seen("attempt_started", "j-1.1")
 
 
+def test_a_script_without_a_first_line_for_the_kernel_runs_as_in_a_shell(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "tool").write_text('echo "$# $1"; exit 3\n')
+    (tmp_path / "tool").chmod(0o755)
+    bench.launch("j-1.1", ["tool", "a b"], environment={"PATH": str(tmp_path)})
+    assert bench.ended("j-1.1").exit_code == 3
+    assert bench.log("j-1.1").decode().strip() == "1 a b"
+
+
 def test_a_missing_directory_is_told(bench: Bench) -> None:
     bench.ready("j-1.1", ["true"], cwd="/no/such/place")
     bench.go("j-1.1")

@@ -27,7 +27,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 UNDERSTOOD = {
     "$schema", "$defs", "$ref", "title", "description", "type", "enum", "anyOf", "pattern",
     "minimum", "maximum", "exclusiveMinimum", "properties", "additionalProperties",
-    "propertyNames", "items",
+    "propertyNames", "items", "required", "not", "if", "then",
 }  # fmt: skip
 
 
@@ -46,6 +46,12 @@ def fits(value: Any, schema: Any, root: dict[str, Any]) -> bool:
         return fits(value, root["$defs"][schema["$ref"].rsplit("/", 1)[-1]], root)
     names = schema.get("type", list(TYPES))
     if not _is(value, names if isinstance(names, list) else [names]):
+        return False
+    if "not" in schema and fits(value, schema["not"], root):
+        return False
+    if "if" in schema and fits(value, schema["if"], root) and not fits(value, schema["then"], root):
+        return False
+    if isinstance(value, dict) and not set(schema.get("required", ())) <= set(value):
         return False
     if "enum" in schema and value not in schema["enum"]:
         return False
@@ -78,6 +84,14 @@ def taken(contract: str) -> bool:
     schema = task_schema()
     value = {"task": {"any": 1}, "compute_budget": {"resource_scheduler": yaml.safe_load(contract)}}
     return fits(value, schema, schema)
+
+
+def taken_alone(contract: str) -> bool:
+    """The contract as a file of its own, with the section's name and without."""
+    schema, value = task_schema(), yaml.safe_load(contract)
+    flat = fits(value, schema, schema)
+    assert fits({"resource_scheduler": value}, schema, schema) == flat
+    return flat
 
 
 GOOD = [
@@ -118,12 +132,15 @@ def test_a_good_contract_is_taken(contract: str) -> None:
     check = check_policy(f"resource_scheduler: {contract}\n")
     assert (check.errors, check.warnings) == ([], [])
     assert taken(contract)
+    assert taken_alone(contract)
 
 
 @pytest.mark.parametrize("contract", BAD)
 def test_what_the_reader_refuses_is_refused(contract: str) -> None:
     assert check_policy(f"resource_scheduler: {contract}\n").errors
     assert not taken(contract)
+    if contract.startswith("{"):
+        assert not taken_alone(contract)
 
 
 @pytest.mark.parametrize("contract", OUT_OF_RANGE)
