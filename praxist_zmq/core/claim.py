@@ -13,15 +13,15 @@ denied again, and so is one whose broker has registered on another connection si
 **When a row ends.**
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
 - A registered broker that does not list it in `RegisterRun`: at once when it is unbound, else when
-  its shim is proved absent. (A shim stays until its tree is gone. A run directory that was deleted
-  and made again lists nothing, and its experiments may still run; the new run can neither take
-  over nor release an attempt that it did not list.)
+  its whole tree is proved gone (`core.proof`; that the shim is gone proves nothing of the tree). A
+  run directory that was deleted and made again lists nothing, and its experiments may still run;
+  the new run can neither take over nor release an attempt that it did not list.
 - Its run is not registered (broker proved gone, or ended in order), and has not been for
-  `ORPHAN_GRACE_MS`: a bound row when its shim is proved absent, an unbound row at once. Proof for
-  the unbound one: a broker sends GO only after its `Bind` was granted, and a run that is not
+  `ORPHAN_GRACE_MS`: a bound row when its whole tree is proved gone, an unbound row at once. Proof
+  for the unbound one: a broker sends GO only after its `Bind` was granted, and a run that is not
   registered can neither bind nor be granted anything; so nothing of that attempt has run, and
   nothing can without a new `Reserve`. The time is for a broker that is being restarted: where a
-  shim was destroyed, it alone knows that its tree may still live.
+  shim was destroyed, it knows best how its tree ended.
 - The host booted since: nothing survived.
 
 **Whose it is.** A run belongs to the user whose broker registered it, by the kernel's word, for as
@@ -71,7 +71,7 @@ from .claim_commands import (
 from .claim_fair import Raises, Wants
 from .claim_leases import EVERYBODY, LeaseHolds
 from .claim_memory import DeniedRequests, GrantedRequests, Registrations
-from .claim_state import ClaimState, RowKey, Watch
+from .claim_state import ClaimState, RowKey, Unserved, Watch
 from .claim_view import Audience, HostViews
 from .decision import Decision, Send, Stamp, Undecodable
 
@@ -125,7 +125,7 @@ class ClaimMachine:
                 self._open(command.boot_id, stamp, decision)
             case ProcessesProvedAbsent():
                 for watch in command.rows:
-                    self._shim_absent(watch, stamp, decision)
+                    self._tree_absent(watch, stamp, decision)
             case BrokersGone():
                 for watch in command.brokers:
                     self._broker_gone(watch, stamp, decision)
@@ -194,6 +194,11 @@ class ClaimMachine:
     def snapshot(self) -> ClaimSnapshot:
         """The durable state."""
         return self.state.snapshot()
+
+    @property
+    def unserved(self) -> dict[Watch, Unserved]:
+        """The bound rows whose end no run will tell: the shell looks for their processes."""
+        return self.state.unserved(self._disowned)
 
     @property
     def idle(self) -> bool:
@@ -389,7 +394,7 @@ class ClaimMachine:
         opened = RegistryOpened(at_ms=stamp.at_ms, epoch=self.state.epoch + 1, boot_id=boot_id)
         self._emit(opened, decision)
 
-    def _shim_absent(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
+    def _tree_absent(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
         if watch.attempt is None:
             return
         key = (watch.run_key, watch.attempt)
