@@ -56,7 +56,6 @@ from ..protocol.claims import (
     Reserve,
     RunDeregistered,
     RunRegistered,
-    RunRow,
     ViewHost,
     Want,
 )
@@ -71,7 +70,7 @@ from .claim_commands import (
 from .claim_fair import Raises, Wants
 from .claim_leases import EVERYBODY, LeaseHolds
 from .claim_memory import DeniedRequests, GrantedRequests, Registrations
-from .claim_state import ClaimState, RowKey, Unserved, Watch
+from .claim_state import ClaimState, RowKey, Watch
 from .claim_view import Audience, HostViews
 from .decision import Decision, Send, Stamp, Undecodable
 
@@ -91,7 +90,7 @@ class ClaimMachine:
         self._recovered: dict[str, frozenset[str]] = {}
         self._audience = Audience(self._views)
         self._absent: set[RowKey] = set()
-        self._disowned: set[RowKey] = set()
+        self.disowned: set[RowKey] = set()
         self._orphan_due_ms: dict[str, int] = {}
         self._granted = GrantedRequests()
         self._denied = DeniedRequests()
@@ -176,7 +175,7 @@ class ClaimMachine:
                 if event.reason != "released":
                     self._audience.changed(EVERYBODY)
                 self._absent.discard((event.run_key, event.attempt))
-                self._disowned.discard((event.run_key, event.attempt))
+                self.disowned.discard((event.run_key, event.attempt))
 
     @property
     def recorded(self) -> int:
@@ -194,11 +193,6 @@ class ClaimMachine:
     def snapshot(self) -> ClaimSnapshot:
         """The durable state."""
         return self.state.snapshot()
-
-    @property
-    def unserved(self) -> dict[Watch, Unserved]:
-        """The bound rows whose end no run will tell: the shell looks for their processes."""
-        return self.state.unserved(self._disowned)
 
     @property
     def idle(self) -> bool:
@@ -266,7 +260,7 @@ class ClaimMachine:
             if old is None or old.broker != run.broker:
                 return deny("stale_epoch", "this registration was replaced since")
         else:
-            if old is None or not _same_registration(old, run):
+            if not self.state.knows(run):
                 self._emit(RunRegistered(at_ms=stamp.at_ms, run=run), decision)
             else:
                 self._set_load(run.run_key, run.running, run.queued, run.limit)
@@ -299,13 +293,13 @@ class ClaimMachine:
         for row in self.state.of_run(run_key):
             key = (run_key, row.attempt)
             if row.attempt in attempts:
-                self._disowned.discard(key)
+                self.disowned.discard(key)
             elif row.bound is None:
                 self._end(key, "not_claimed_by_run", stamp, decision)
             elif key in self._absent:
                 self._end(key, "proved_absent", stamp, decision)
             else:
-                self._disowned.add(key)
+                self.disowned.add(key)
 
     def _reserve(
         self, request: Reserve, seen: bool, stamp: Stamp, decision: Decision
@@ -314,7 +308,7 @@ class ClaimMachine:
         held = self.state.rows.get((request.run_key, attempt))
         if held is not None:
             recovered = attempt in self._recovered.get(request.run_key, ())
-            if (request.run_key, attempt) in self._disowned or (held.bound and not recovered):
+            if (request.run_key, attempt) in self.disowned or (held.bound and not recovered):
                 # A registry that started again does not know whom its runs disowned.
                 return deny("conflict", f"an earlier {attempt} still runs", attempt)
             if held.envelope == envelope:
@@ -368,7 +362,7 @@ class ClaimMachine:
         self, request: Release, seen: bool, stamp: Stamp, decision: Decision
     ) -> Granted | Denied:
         key = (request.run_key, request.attempt)
-        if key in self.state.rows and key not in self._disowned and not seen:
+        if key in self.state.rows and key not in self.disowned and not seen:
             # Late on disk it is held too long, never too short; and its run makes it good.
             decision.lazy = True
             self._end(key, "released", stamp, decision)
@@ -404,7 +398,7 @@ class ClaimMachine:
         self._absent.add(key)
         may_return = self._orphans_may_exist or watch.run_key in self._orphan_due_ms
         orphan = watch.run_key not in self.state.runs and not may_return
-        if orphan or key in self._disowned:
+        if orphan or key in self.disowned:
             self._end(key, "proved_absent", stamp, decision)
 
     def _broker_gone(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
@@ -448,8 +442,3 @@ class ClaimMachine:
 
     def _grant(self, attempt: str | None = None) -> Granted:
         return Granted(attempt=attempt, view_version=self.state.version)
-
-
-def _same_registration(old: RunRow, new: RunRow) -> bool:
-    counts = {"running": new.running, "queued": new.queued, "limit": new.limit}
-    return old.model_copy(update=counts) == new

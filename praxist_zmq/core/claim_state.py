@@ -94,6 +94,12 @@ class ClaimState:
         """Whether this is another user than the registry's own."""
         return self.own_uid is not None and uid != self.own_uid
 
+    def knows(self, run: RunRow) -> bool:
+        """Whether the run is registered just so, but for what is only reported."""
+        counts = {"running": run.running, "queued": run.queued, "limit": run.limit}
+        old = self.runs.get(run.run_key)
+        return old is not None and old.model_copy(update=counts) == run
+
     def unserved(self, disowned: Collection[RowKey]) -> dict[Watch, Unserved]:
         """Bound rows of runs that are down, and `disowned` ones: their end no run will tell."""
         keys = [(run_key, a) for run_key in self.down for a in self.by_run.get(run_key, ())]

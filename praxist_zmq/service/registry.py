@@ -179,7 +179,8 @@ class RegistryService:
     def _look_for_trees(self, readable: Iterable[object]) -> None:
         """After the turn: a run that has just gone down is followed while its shims live."""
         now_ms = self._clock.mono_ms()
-        self._trees.follow(self._machine.unserved, now_ms)
+        machine = self._machine
+        self._trees.follow(machine.state.unserved(machine.disowned), now_ms)
         gone = self._trees.look(readable, now_ms)
         if gone:
             self._facts.append(ProcessesProvedAbsent(gone))
