@@ -16,6 +16,7 @@ from ..protocol.ids import attempt_id
 from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
 from .concurrency import occupied
+from .pauses import pause_blocker
 from .placement import Placement, choose
 from .pressure import Domain, believed_sample, domains_of, pressure_blockers, pressure_words
 from .queue import lane_of
@@ -30,6 +31,7 @@ from .slots_kept import (
     starts_after_look,
 )
 from .soft import Denial, SoftState
+from .start_gate import disk_blocker, disk_words, shortage_words
 from .state import BrokerState, Job
 from .storm import profile_pause
 from .survey import ANYONE
@@ -106,10 +108,17 @@ def run_gates(state: BrokerState, soft: SoftState) -> Gates:
         soft.launcher_ready,
         soft.registry_ready,
         registry_silence(soft),
+        _disk(soft),
+        shortage_words(soft),
         None if denial is None else (denial.code, denial.detail),
         (state.limit, occupied(state, soft), *limit_range(state)),
         host_slots(state, soft),
     )
+
+
+def _disk(soft: SoftState) -> Blocker | None:
+    words = disk_words(soft)
+    return None if words is None else disk_blocker(words, soft)
 
 
 def closed_words(state: BrokerState, soft: SoftState) -> str | None:
@@ -140,6 +149,8 @@ def _run_gates(
     launcher_ready: bool,
     registry_ready: bool,
     silence: str | None,
+    disk: Blocker | None,
+    shortage: str | None,
     denial: tuple[str, str] | None,
     slots: tuple[int, int, int, int],
     host: tuple[int, int, int, int] | None,
@@ -155,6 +166,8 @@ def _run_gates(
     if silence is not None:
         text = f"{text}; {silence}" if away else silence
     told.gate("recovery", not away and silence is None, text, "recovery_pending")
+    told.blocked_by("disk", () if disk is None else (disk,), "there is room on the run's disk")
+    told.gate("host", shortage is None, shortage or "lacks nothing a start needs", "host_shortage")
     if denial is not None:
         code, detail = denial
         other: BlockerCode = "host_limit" if code == "busy" else "registry_refused"
@@ -334,6 +347,9 @@ class BlockerTable:
         if attempt_id(job.job, job.attempt_counter + 1) in self._soft.plans:
             # Its registry was asked. The one gate that can hold it now is that nobody answers.
             return tuple(b for b in self._run if b.code == "recovery_pending")
+        pause = self._soft.pauses.get(job.job)
+        if pause is not None:
+            return (*self._run, pause_blocker(pause, self._soft))
         denial = self._soft.held_back.get(job.job)
         if denial is not None:
             return (*self._run, denial_blocker(denial))

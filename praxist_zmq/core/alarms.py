@@ -11,8 +11,9 @@ from __future__ import annotations
 from .admission import BlockerTable
 from .placement import never_fits, probe_blocker, stale_sample
 from .soft import SoftState
+from .start_gate import alarm as gate_alarm
 from .state import BrokerState, Job
-from .storm import storm_alarm
+from .storm import failing_alarm, storm_alarm
 
 WAIT_TOLD_MS = 60_000
 """So long may the first job of a generation wait without an alarm; jobs start in milliseconds."""
@@ -22,7 +23,13 @@ PROBE_TOLD_MS = 10_000
 
 def alarms(state: BrokerState, soft: SoftState) -> tuple[str, ...]:
     """What keeps the run from getting anywhere, in words; empty when nothing does."""
-    found = (_no_progress(state, soft), _probe_unknown(state, soft), storm_alarm(soft))
+    found = (
+        _no_progress(state, soft),
+        _probe_unknown(state, soft),
+        gate_alarm(soft),
+        storm_alarm(soft),
+        failing_alarm(soft),
+    )
     return tuple(text for text in found if text is not None)
 
 
@@ -82,6 +89,7 @@ def _oldest_waiting(state: BrokerState, soft: SoftState) -> Job | None:
         *(job for _, job in soft.queue.heads()),
         *(plan.job for plan in soft.plans.values()),
         *soft.held_back,
+        *soft.pauses,
         *soft.lacking_credentials,
     ]
     jobs = (state.jobs[name] for name in names)

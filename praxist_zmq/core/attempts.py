@@ -6,7 +6,7 @@ launcher forget it. Sources: design 3 ("Launch"), seed 000 ("Submission", exit 7
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..protocol import events as ev
 from ..protocol import reports as rep
@@ -19,7 +19,7 @@ from ..protocol.orders import (
     StopAttempt,
     Welcome,
 )
-from . import credentials, evidence, failure, nested, registry_side, storm
+from . import credentials, evidence, failure, nested, pauses, registry_side, start_gate, storm
 from .commands import LauncherSaid
 from .generation_gate import generation_refusal
 from .retry import decide_retry
@@ -181,6 +181,7 @@ def _started(turn: Turn, attempt: Attempt, report: rep.AttemptStarted) -> None:
         turn.record(
             ev.AttemptLaunched(at_ms=report.at_ms, attempt=attempt.attempt, leader=report.leader)
         )
+        start_gate.passed(turn.soft, attempt.attempt)
         _end_if_cancelled(turn, attempt)
 
 
@@ -235,8 +236,11 @@ def _ended(
     cut_short = _ended_by_us(job, report)
     # The job first, then what it held: if only a part of this reaches the disk before a power
     # cut, the allocation is still there to be released by the same report.
+    lacked = None if report is None else report.lacked
+    _tell_gate(turn.soft, attempt, lacked)
     if job.state == "running" and job.attempt == name:
-        _decide_job(turn, job, attempt, at_ms, log_tail, permanent=permanent, cut_short=cut_short)
+        end_facts = _End(at_ms, log_tail, permanent, cut_short, lacked is not None)
+        _decide_job(turn, job, attempt, end_facts)
     storm.end(turn.soft, attempt, permanent=permanent, cancelled=cut_short)
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
     turn.soft.fleet.released(attempt.device_uuids, turn.stamp.mono_ms)
@@ -252,6 +256,28 @@ def _ended(
         turn.soft.active_non_mature -= 1
     registry_side.release(turn, name)
     turn.order(ForgetAttempt(attempt=name))
+
+
+class _End(NamedTuple):
+    """What is known of an attempt's end beside what the ledger keeps of it."""
+
+    at_ms: int
+    log_tail: str
+    permanent: bool
+    cut_short: bool
+    lacking: bool
+
+
+def _tell_gate(soft: SoftState, attempt: Attempt, lacked: str | None) -> None:
+    """What the end says of the host: that it lacks something, that it does not, or nothing."""
+    name = attempt.attempt
+    if lacked is not None and attempt.errno is not None:
+        runs_files = lacked == "run_files"
+        start_gate.met(soft, name, attempt.errno, attempt.detail, runs_files=runs_files)
+    elif attempt.outcome in ("never_ran", "spawn_failed"):
+        start_gate.withdraw(soft, name)
+    else:
+        start_gate.passed(soft, name)
 
 
 def _ended_at(turn: Turn, attempt: Attempt, report: rep.AttemptEnded | None) -> int:
@@ -287,16 +313,7 @@ def _unwanted(turn: Turn, job: Job, late: Refused | None) -> tuple[str, str] | N
     return None if closed is None else ("admission_closed", closed)
 
 
-def _decide_job(
-    turn: Turn,
-    job: Job,
-    attempt: Attempt,
-    at_ms: int,
-    log_tail: str,
-    *,
-    permanent: bool,
-    cut_short: bool,
-) -> None:
+def _decide_job(turn: Turn, job: Job, attempt: Attempt, end_facts: _End) -> None:
     """End the job or put it back in the queue."""
     late = generation_refusal(
         job.generation, job.profile, job.work_class, job.eta_ms, turn.state, turn.soft
@@ -310,25 +327,27 @@ def _decide_job(
     decision = decide_retry(
         outcome=attempt.outcome or "unknown",
         exit_code=attempt.exit_code,
-        permanent=permanent,
+        permanent=end_facts.permanent,
         retries_used=job.retries_used,
         retries_allowed=turn.state.policy.infrastructure_retries,
         withdrawn_in_a_row=job.withdrawn_in_a_row,
-        cut_short=cut_short,
+        cut_short=end_facts.cut_short,
         ending=unwanted is not None,
+        lacking=end_facts.lacking,
+        free=storm.tries_for_others(turn.soft, attempt),
     )
     if decision.again and decision.reason is not None:
         _requeue(turn, job, attempt, decision.reason, consumed=decision.consumed)
-        turn.soft.queue.put(job)
+        pauses.enter(job, turn.state, turn.soft)
     else:
-        _finish(turn, job, attempt, at_ms, decision.state or "failed", decision.category, log_tail)
+        _finish(turn, job, attempt, end_facts, decision.state or "failed", decision.category)
 
 
 def _requeue(
     turn: Turn,
     job: Job,
     attempt: Attempt,
-    reason: Literal["exit_75", "never_ran", "spawn_failed"],
+    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage"],
     *,
     consumed: bool,
 ) -> None:
@@ -347,17 +366,16 @@ def _finish(
     turn: Turn,
     job: Job,
     attempt: Attempt,
-    at_ms: int,
+    end_facts: _End,
     state: Literal["completed", "failed", "cancelled", "drained_unknown"],
     category: ev.FailureCategory | None,
-    log_tail: str,
 ) -> None:
     exit_code, signature = attempt.exit_code, None
     if attempt.outcome == "exec_failed":
         missing = attempt.errno in (_ENOENT, _ENOTDIR)
         exit_code = _EXIT_NOT_FOUND if missing else _EXIT_NOT_EXECUTABLE
     if state == "failed":
-        tail = credentials.redact(log_tail, turn.secrets_of(job.job))
+        tail = credentials.redact(end_facts.log_tail, turn.secrets_of(job.job))
         category = category or failure.category(tail, attempt.signal)
         signature = attempt.detail or failure.signature(tail)
     elif state in ("cancelled", "drained_unknown"):
@@ -368,7 +386,7 @@ def _finish(
         evidence.completed(turn, job)
     turn.record(
         ev.JobFinished(
-            at_ms=at_ms,
+            at_ms=end_facts.at_ms,
             job=job.job,
             attempt=attempt.attempt,
             state=state,

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import PraxistError
 from ..protocol import events as ev
 from ..protocol import requests as req
-from ..protocol.ids import attempt_id, job_number
+from ..protocol.ids import job_number
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import EventsReply, PolicyReply, Pong, SubmittedJobs
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
@@ -29,10 +29,12 @@ from . import (
     leases,
     narrate,
     nested,
+    pauses,
     probe_grace,
     progress,
     queries,
     registry_side,
+    start_gate,
     storm,
     watching,
 )
@@ -57,11 +59,11 @@ from .placement import stale_due_ms
 from .plan import denial_due_ms, plan, sample_due_ms, set_aside_without_credentials
 from .pressure import note_sample
 from .soft import SoftState
-from .state import BrokerState, Job
-from .submit import submissions, submit
+from .state import BrokerState
+from .submit import submit
 from .turn import Turn, refusal_of
 from .views import Viewer
-from .withdraw import reject
+from .withdraw import end_without_attempt, reject
 
 KEEPALIVE_MS = 2_000
 PUBLISH_PAUSE_MS = 20
@@ -168,14 +170,14 @@ class Broker:
         self.soft.stopping = stopped and not reopen
         for job in list(self.state.jobs.values()):
             if job.state == "running" and self.state.live_attempt(job) is None:
-                self._end_without_attempt(turn, job)
+                end_without_attempt(turn, job)
             if job.state != "queued":
                 continue
             if job.job in self.soft.unreadable:
                 detail = f"a record of it is unreadable: {self.soft.unreadable[job.job]}"
                 reject(turn, job, "unreadable_record", detail, frees_identity=False)
             elif not set_aside_without_credentials(turn, job):
-                self.soft.queue.put(job)
+                pauses.enter(job, self.state, self.soft, stamp.at_ms - job.queued_at_ms)
         self.soft.active_non_mature = sum(
             1
             for attempt in self.state.attempts.values()
@@ -235,6 +237,7 @@ class Broker:
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk
+            self.soft.disk = command.disk
         else:
             raise TypeError(f"not a command of the broker's: {type(command).__name__}")
         return turn.decision
@@ -283,6 +286,8 @@ class Broker:
             attempts.stuck_due_ms(soft),
             nested.due_ms(soft),
             storm.due_ms(self.state, soft),
+            pauses.due_ms(soft),
+            start_gate.due_ms(soft),
             probe_grace.due_ms(self.state, soft),
             soft.register_again_at_ms,
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
@@ -323,8 +328,7 @@ class Broker:
                 return submit(turn, command, request)
             case req.SubmitJobs():
                 results = (
-                    submit(turn, command, job, index)
-                    for index, job in enumerate(submissions(request))
+                    submit(turn, command, job, index) for index, job in enumerate(request.jobs)
                 )
                 return SubmittedJobs(results=tuple(results))
             case req.WatchJob():
@@ -386,23 +390,6 @@ class Broker:
         now = self.state.policy
         return PolicyReply(
             policy=now, generation=self.state.generation, is_default=now == SchedulerPolicy()
-        )
-
-    def _end_without_attempt(self, turn: Turn, job: Job) -> None:
-        """The record of its end is unreadable, the one of its release is not: nothing is left of
-        it, and nobody would ever tell who waits for it."""
-        reason = self.soft.unreadable.get(job.job, "it runs without an allocation")
-        turn.record(
-            ev.JobFinished(
-                at_ms=turn.stamp.at_ms,
-                job=job.job,
-                attempt=job.attempt or attempt_id(job.job, max(job.attempt_counter, 1)),
-                state="drained_unknown",
-                exit_code=None,
-                signal=None,
-                failure_category=None,
-                failure_signature=f"a record of it is unreadable: {reason}"[:320],
-            )
         )
 
     def _sampled(self, turn: Turn, sample: HostSampled) -> None:

@@ -116,6 +116,7 @@ def load(data: bytes) -> BrokerState:
     )
     state.generations = _generations(snapshot)
     for job in snapshot.jobs:
+        job.queued_at_ms = job.queued_at_ms or job.submitted_at_ms
         state.jobs[job.job] = job
         state.tags[job.tag] = job.job
         state.counts[job.state] += 1

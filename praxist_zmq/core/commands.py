@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..protocol.room import DiskRoom
+
 
 class ClientRequest(NamedTuple):
     """A peer's request, with what the kernel says of the sender."""
@@ -83,10 +85,12 @@ class FenceSeen:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMeasured:
-    """The room the ledger has, as the shell sees it."""
+    """The room that the ledger and the run have, as the shell sees it."""
 
     low_space: bool
     bytes_on_disk: int
+    disk: DiskRoom | None = None
+    """The room on the run's disk; None when it cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ..protocol import limits
 from ..protocol.ids import job_number
 from ..protocol.policy import SchedulerPolicy
 from . import lease_evolve
+from .recorded_environments import drop_environment, use_environment
 from .state import (
     Attempt,
     BrokerState,
@@ -24,7 +25,6 @@ from .state import (
 )
 from .transitions import START, IllegalTransition, next_attempt_phase, next_job_state
 
-IDLE_ENVIRONMENTS_KEPT = 64
 FREED_BY_RERUN = frozenset({"generation_closing", "generation_assessment", "admission_closed"})
 """Jobs rejected with these by an old close, assessment or stop give their tag back when their
 generation is run again. Source: the reference of the original system, "Freed identities"."""
@@ -140,7 +140,7 @@ def _environment_recorded(event: ev.EnvironmentRecorded, state: BrokerState, seq
 def _job_queued(event: ev.JobQueued, state: BrokerState, sequence: int) -> None:
     if event.job in state.jobs:
         raise IllegalTransition(event.job, state.jobs[event.job].state, event.kind)
-    _use_environment(state, event.environment_id)
+    use_environment(state, event.environment_id)
     job = Job(
         job=event.job,
         number=job_number(event.job),
@@ -161,6 +161,7 @@ def _job_queued(event: ev.JobQueued, state: BrokerState, sequence: int) -> None:
         submitted_at_ms=event.at_ms,
         queue_sequence=sequence,
         version=sequence,
+        queued_at_ms=event.at_ms,
     )
     state.jobs[job.job] = job
     _generation(job.generation, state, event.at_ms).counts["queued"] += 1
@@ -176,7 +177,7 @@ def _job_queued(event: ev.JobQueued, state: BrokerState, sequence: int) -> None:
 def _job_retried(event: ev.JobRetried, state: BrokerState, sequence: int) -> None:
     job = _job(event.job, state)
     new_state = next_job_state(job.job, job.state, event.kind)
-    _use_environment(state, event.environment_id)
+    use_environment(state, event.environment_id)
     _move(job, new_state, state, sequence)
     job.profile = event.profile
     job.work_class = event.work_class
@@ -186,9 +187,10 @@ def _job_retried(event: ev.JobRetried, state: BrokerState, sequence: int) -> Non
     job.environment_id = event.environment_id
     job.lease_id = event.lease_id
     job.queue_sequence = sequence
+    job.queued_at_ms = event.at_ms
     # An explicit retry starts a fresh allowance of automatic ones.
     job.retries_used = 0
-    job.withdrawn_in_a_row = 0
+    job.withdrawn_in_a_row = job.shortages_in_a_row = 0
     _clear_outcome(job)
     state.identities[job.identity] = job.job
     note_mature(job, state)
@@ -199,12 +201,17 @@ def _job_retried(event: ev.JobRetried, state: BrokerState, sequence: int) -> Non
 def _job_requeued(event: ev.JobRequeued, state: BrokerState, sequence: int) -> None:
     job = _job(event.job, state)
     _move(job, next_job_state(job.job, job.state, event.kind), state, sequence)
-    if event.consumed:
-        job.retries_used += 1
-        job.withdrawn_in_a_row = 0
+    job.queued_at_ms = event.at_ms
+    job.retries_used += event.consumed
+    if event.reason == "host_shortage":
+        job.shortages_in_a_row += 1
     else:
+        job.shortages_in_a_row = 0
+    if event.reason in ("never_ran", "host_shortage"):
         job.attempts_used -= 1
-        job.withdrawn_in_a_row += 1
+        job.withdrawn_in_a_row += event.reason == "never_ran"
+    else:
+        job.withdrawn_in_a_row = 0
     job.attempt = None
     job.device_uuids = ()
     job.started_at_ms = None
@@ -217,7 +224,7 @@ def _job_rejected(event: ev.JobRejected, state: BrokerState, sequence: int) -> N
     job.ended_at_ms = event.at_ms
     job.reject_code = event.code
     job.reject_detail = event.detail
-    _drop_environment(state, job.environment_id)
+    drop_environment(state, job.environment_id)
     if event.frees_identity:
         state.identities.pop(job.identity, None)
 
@@ -321,7 +328,7 @@ def _job_finished(event: ev.JobFinished, state: BrokerState, sequence: int) -> N
     job.signal = event.signal
     job.failure_category = event.failure_category
     job.failure_signature = event.failure_signature
-    _drop_environment(state, job.environment_id)
+    drop_environment(state, job.environment_id)
 
 
 def _admission_closed(event: ev.AdmissionClosed, state: BrokerState, sequence: int) -> None:
@@ -381,30 +388,6 @@ def _clear_outcome(job: Job) -> None:
     job.binding_detail = ""
     job.reject_code = None
     job.reject_detail = None
-
-
-def _use_environment(state: BrokerState, environment_id: str) -> None:
-    recorded = state.environments.get(environment_id)
-    if recorded is None:
-        raise IllegalTransition(f"environment {environment_id[:12]}", START, "use by a job")
-    if recorded.users == 0:
-        state.idle_environments -= 1
-    recorded.users += 1
-    state.environments.move_to_end(environment_id)
-
-
-def _drop_environment(state: BrokerState, environment_id: str) -> None:
-    """One job less needs it. A few unused ones are kept, so that a run of short jobs with one
-    environment does not write it again for each."""
-    recorded = state.environments[environment_id]
-    recorded.users -= 1
-    if recorded.users:
-        return
-    state.idle_environments += 1
-    if state.idle_environments > IDLE_ENVIRONMENTS_KEPT:
-        oldest = next(key for key, value in state.environments.items() if value.users == 0)
-        del state.environments[oldest]
-        state.idle_environments -= 1
 
 
 def _remember_request(event: ev.JobQueued | ev.JobRetried, state: BrokerState) -> None:

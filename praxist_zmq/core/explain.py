@@ -41,11 +41,11 @@ from .views import Viewer
 from .what_if import WhatIf
 
 ORDER = (
-    "admission", "recovery", "peer cap", "run limit", "host limit", "pressure", "pause",
-    "class order", "queue order", "devices", "credentials", "registry",
+    "admission", "recovery", "disk", "host", "retry pause", "peer cap", "run limit", "host limit",
+    "pressure", "pause", "class order", "queue order", "devices", "credentials", "registry",
 )  # fmt: skip
 """How the gates are told, whatever the order in which admission asks."""
-OF_THE_JOB = {"peer_cap", "credentials_missing"}
+OF_THE_JOB = {"peer_cap", "credentials_missing", "retry_pause"}
 """Blockers that another profile would not take away."""
 AHEAD_SHOWN = 3
 PROFILES_SHOWN = 3
@@ -131,6 +131,9 @@ def _gates(turn: Turn, job: Job, blockers: tuple[Blocker, ...]) -> tuple[Gate, .
     told["queue order"] = _gate("queue order", by_code.get("queue_order"), _place(turn, job))
     told["credentials"] = _gate(
         "credentials", by_code.get("credentials_missing"), "all values are in memory"
+    )
+    told["retry pause"] = _gate(
+        "retry pause", by_code.get("retry_pause"), "no attempt of it has just failed"
     )
     denied = blockers[-1] if job.job in soft.held_back and blockers else None
     if denied is not None or "registry" not in told:

@@ -21,6 +21,7 @@ from .reservation import DEPARTURE_SHARE, expected_end_ms
 from .run_names import run_words
 from .shortage import device_name, gib
 from .soft import SoftState
+from .start_gate import disk_words, shortage_words
 from .state import BrokerState, Job
 from .storm import place_name
 from .survey import Look, look_round
@@ -66,6 +67,9 @@ def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldSta
     """What would let a queued job start, likeliest first. Empty when it is being started, and
     when nothing that can be foreseen would."""
     budget = _Budget.of(len(soft.fleet.devices))
+    held = _gate_opens(soft) or _pause_ends(job, soft)
+    if held is not None:
+        return (held,)
     if soft.fleet.released_at_ms or soft.begun_ms:
         fresh = WhatIf(state, soft, looked=True)
         if _starts(fresh, job, budget):
@@ -340,6 +344,29 @@ def _pressure_ends(
     what_if = WhatIf(state, soft, looked=True)
     what_if.end_pressure()
     return [_unforeseen(words)] if _starts(what_if, job, budget) else []
+
+
+def _gate_opens(soft: SoftState) -> WouldStart | None:
+    """What ends a lack of the host's, which holds every job."""
+    if disk_words(soft) is not None:
+        return _unforeseen("room is made on the run's disk")
+    if soft.shortage is None or shortage_words(soft) is None:
+        return None
+    if soft.shortage.trial is not None:
+        return _unforeseen(f"{soft.shortage.trial}, which tries whether the host has it, starts")
+    seconds = (soft.shortage.until_ms - soft.now_ms) / 1000
+    event = "an attempt tries whether the host has what it lacked"
+    return WouldStart(event=event, job=None, likely_s=seconds, by_s=None)
+
+
+def _pause_ends(job: Job, soft: SoftState) -> WouldStart | None:
+    """The end of the job's own pause before it is tried again."""
+    pause = soft.pauses.get(job.job)
+    if pause is None:
+        return None
+    seconds = max(0, pause.until_ms - soft.now_ms) / 1000
+    event = "the pause before its next attempt is over"
+    return WouldStart(event=event, job=None, likely_s=seconds, by_s=None)
 
 
 def _rests_end(job: Job, state: BrokerState, soft: SoftState, budget: _Budget) -> list[WouldStart]:

@@ -22,9 +22,11 @@ from ..protocol.reports import (
     AttemptUnkillable,
     SpawnFailed,
 )
+from .host_shortage import lack_of
 
 Outcome = Literal["exited", "exec_failed", "never_ran", "unknown"]
 Stage = Literal["attempt_directory", "log_open", "process_start"]
+Lacked = Literal["run_files", "process"]
 Report = (
     AttemptReady | AttemptStarted | AttemptLeaderExited | AttemptEnded | SpawnFailed
     | AttemptUnkillable
@@ -75,6 +77,8 @@ class Life(NamedTuple):
     launcher may have done so."""
     refused: Stage | None = None
     permanent: bool = False
+    lacked: Lacked | None = None
+    """For what the host lacked something, when that is why nothing ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class Withdrawn:
     """It could not be brought to its barrier for a reason that passes; nothing ran."""
 
     detail: str
+    errno: int | None = None
+    lacked: Lacked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,13 @@ def _refused(life: Life, fact: SpawnRefused) -> Life:
 
 
 def _withdrawn(life: Life, fact: Withdrawn) -> Life:
-    return life._replace(phase=Phase.ENDED, outcome="never_ran", detail=fact.detail[:2000])
+    return life._replace(
+        phase=Phase.ENDED,
+        outcome="never_ran",
+        detail=fact.detail[:2000],
+        errno=fact.errno,
+        lacked=fact.lacked,
+    )
 
 
 def _ready(life: Life, fact: ShimReady) -> Life:
@@ -196,10 +208,13 @@ def _started(life: Life, fact: LeaderStarted) -> Life:
 
 def _ended(life: Life, fact: LeaderEnded) -> Life:
     record = fact.record
+    # Where the host could not execute it now, its first instruction is still to come.
+    lacked = record.outcome == "exec_failed" and lack_of(record.errno) is not None
     return life._replace(
         phase=Phase.DRAINING,
         going=True,
-        outcome=record.outcome,
+        outcome="never_ran" if lacked else record.outcome,
+        lacked="process" if lacked else None,
         exit_code=record.exit_code,
         signal=record.signal,
         errno=record.errno,
@@ -274,10 +289,10 @@ def advance(life: Life, fact: Fact) -> Life:
     return life if change is None else change(life, fact)
 
 
-def latest_report(life: Life, log_tail: str = "") -> Report | None:
+def latest_report(life: Life, log_tail: str = "", hint: str = "") -> Report | None:
     """What the broker should know now; the same value as long as nothing changed."""
     if life.phase is Phase.ENDED:
-        return _final_report(life, log_tail)
+        return _final_report(life, log_tail, hint)
     if life.stuck:
         return AttemptUnkillable(attempt=life.attempt, pids=life.stuck, detail=life.detail)
     if life.outcome == "exited" and life.survivors:
@@ -294,7 +309,7 @@ def latest_report(life: Life, log_tail: str = "") -> Report | None:
     return None
 
 
-def _final_report(life: Life, log_tail: str) -> Report:
+def _final_report(life: Life, log_tail: str, hint: str) -> Report:
     if life.refused is not None:
         return SpawnFailed(
             attempt=life.attempt,
@@ -312,4 +327,6 @@ def _final_report(life: Life, log_tail: str) -> Report:
         log_tail=log_tail,
         ended_at_ms=life.ended_at_ms,
         signalled=life.signalled,
+        lacked=life.lacked,
+        hint=hint,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
 from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
+from . import pauses, start_gate
 from .admission import ProfileGates, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
@@ -43,6 +44,8 @@ Chosen = tuple[Job, Envelope, tuple[DeviceFacts, ...]]
 def plan(turn: Turn) -> None:
     """Reserve for every waiting job that passes all gates, in queue order."""
     _let_back(turn)
+    start_gate.advance(turn.soft)
+    pauses.advance(turn.state, turn.soft)
     blocked: dict[Lane, ProfileGates] = {}
     if turn.soft.queue:
         _admit(turn, blocked)
@@ -117,6 +120,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
     expect_look(soft, attempt, envelope.device_uuids, soft.now_ms)
     soft.begun_ms[attempt] = soft.now_ms
     soft.fleet.plan(attempt, envelope)
+    start_gate.begin(soft, attempt)
     begin(soft, attempt, Begun(job.job, job.profile, envelope.device_uuids, soft.now_ms))
     if soft.reservation is not None and soft.reservation.job == job.job:
         soft.reservation = None

@@ -41,12 +41,12 @@ def give_up(turn: Turn) -> None:
     if soft.now_ms < _over_ms(state, soft) or soft.held or stale_sample(soft) is not None:
         return
     gpu = {name for name, profile in state.policy.profiles.items() if profile.accelerator == "gpu"}
-    if not (gpu & {profile for _, profile in soft.queue.sizes} or soft.held_back):
+    if not (gpu & {profile for _, profile in soft.queue.sizes} or soft.held_back or soft.pauses):
         return
     unknown_s = (soft.now_ms - (soft.probe_unknown_since_ms or 0)) // 1000
     reason = soft.sample.probe_reason if soft.sample is not None else None
     detail = f"the devices are not known for {unknown_s} s: {reason or 'no reason given'}"
-    for name in [*soft.queue.in_order(), *soft.held_back]:
+    for name in [*soft.queue.in_order(), *soft.held_back, *soft.pauses]:
         job = state.jobs[name]
         if job.profile in gpu:
             nothing_ran = not job.attempts_used

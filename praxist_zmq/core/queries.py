@@ -41,7 +41,7 @@ def jobs(turn: Turn, request: req.ListJobs) -> JobsReply:
     wanted = frozenset(request.states)
     chosen: list[Job] = []
     ahead = [] if soft.reservation is None else [soft.reservation.job]
-    names = dict.fromkeys((*ahead, *soft.held_back, *soft.queue.in_order()))
+    names = dict.fromkeys((*ahead, *soft.held_back, *soft.queue.in_order(), *soft.pauses))
     waiting = [state.jobs[name] for name in names]
     known = {job.job for job in waiting}
     running = [state.jobs[attempt.job] for attempt in state.attempts.values()]
@@ -254,7 +254,7 @@ def _blocked(turn: Turn) -> dict[str, int]:
         if size > capped:
             word = word or "starting"
             found[word] = found.get(word, 0) + size - capped
-    for name in soft.held_back:
+    for name in (*soft.held_back, *soft.pauses):
         word = viewer.job(state.jobs[name]).queue_blocked_reason or "starting"
         found[word] = found.get(word, 0) + 1
     return found

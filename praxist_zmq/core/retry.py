@@ -13,7 +13,8 @@ from ..protocol.events import FailureCategory
 
 EXIT_TEMPORARY = 75
 WITHDRAWN_IN_A_ROW_MAX = 5
-"""An attempt that never ran costs no retry; this many in a row mean that the host is at fault."""
+"""An attempt that never ran costs no retry; this many in a row, for no reason that is known, end
+the job. What the host lacks is a known reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class RetryDecision:
     """Either another attempt, or the job's end."""
 
     again: bool
-    reason: Literal["exit_75", "never_ran", "spawn_failed"] | None = None
+    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage"] | None = None
     consumed: bool = False
     state: Literal["completed", "failed", "cancelled", "drained_unknown"] | None = None
     category: FailureCategory | None = None
@@ -37,17 +38,22 @@ def decide_retry(
     withdrawn_in_a_row: int,
     cut_short: bool,
     ending: bool,
+    lacking: bool = False,
+    free: bool = False,
 ) -> RetryDecision:
     """The consequence of an attempt's end.
 
     `cut_short` says that we ended it (`ended_by_us`), `ending` that the run or its generation takes
-    no more: then nothing is tried again.
+    no more: then nothing is tried again. `lacking`: it never ran because the host lacked something;
+    `free`: another attempt is no retry of its own, for it tried a placement that all wait for.
     """
     if cut_short:
         return RetryDecision(False, state="cancelled", category="interrupted")
     if outcome == "unknown":
         return RetryDecision(False, state="drained_unknown")
     if outcome == "never_ran":
+        if lacking:
+            return RetryDecision(True, reason="host_shortage")
         if withdrawn_in_a_row + 1 >= WITHDRAWN_IN_A_ROW_MAX:
             return RetryDecision(False, state="failed", category="infrastructure")
         return RetryDecision(True, reason="never_ran", consumed=False)
@@ -56,6 +62,8 @@ def decide_retry(
     if outcome == "exited" and exit_code == 0:
         return RetryDecision(False, state="completed")
     temporary = outcome == "spawn_failed" or exit_code == EXIT_TEMPORARY
+    if free and exit_code == EXIT_TEMPORARY and not ending:
+        return RetryDecision(True, reason="exit_75")
     if temporary and not ending and retries_used < retries_allowed:
         reason: Literal["exit_75", "spawn_failed"] = (
             "spawn_failed" if outcome == "spawn_failed" else "exit_75"

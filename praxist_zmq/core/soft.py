@@ -14,11 +14,13 @@ from ..protocol.claims import Envelope, HostView, Want
 from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
+from ..protocol.room import DiskRoom
 from ..protocol.text import OsText
 from ..protocol.views import Progress
 from .addresses import Addresses
 from .demand import Demand
 from .fleet import Fleet
+from .host_shortage import HostShortage
 from .kept_place import Reservation
 from .lease_memory import LeaseMemory
 from .queue import Queue
@@ -72,6 +74,15 @@ def _same_host(one: HostView | None, other: HostView | None) -> bool:
     if one is other or one is None or other is None:
         return one is other
     return (one.version, one.limit, one.wants) == (other.version, other.limit, other.wants)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A job that waits for a while before it is tried again by itself."""
+
+    until_ms: int
+    """CLOCK_BOOTTIME milliseconds."""
+    why: str
 
 
 @dataclass(slots=True)
@@ -149,6 +160,12 @@ class SoftState:
     register_again_at_ms: int | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
     held_back: dict[str, Denial] = field(default_factory=dict)
+    pauses: dict[str, Pause] = field(default_factory=dict)
+    """Jobs between two of their own automatic attempts."""
+    shortage: HostShortage | None = None
+    """What the host lacked when an attempt was to start, until one starts."""
+    disk: DiskRoom | None = None
+    """The room on the run's disk, as last looked at."""
     registry_denial: Denial | None = None
     host_view: HostView | None = None
     others_hold: int = 0

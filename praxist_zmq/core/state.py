@@ -74,10 +74,14 @@ class Job:
     submitted_at_ms: int
     queue_sequence: int
     version: int
+    queued_at_ms: int = 0
+    """When it was last put in the queue; 0 in what an older release wrote."""
     attempt_counter: int = 0
     attempts_used: int = 0
     retries_used: int = 0
     withdrawn_in_a_row: int = 0
+    shortages_in_a_row: int = 0
+    """How often in a row the host lacked what an attempt of it needed to start."""
     attempt: str | None = None
     device_uuids: tuple[str, ...] = ()
     started_at_ms: int | None = None

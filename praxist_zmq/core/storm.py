@@ -16,7 +16,7 @@ from ..protocol.views import Blocker
 from .retry import EXIT_TEMPORARY
 from .soft import SoftState
 from .state import Attempt, BrokerState
-from .storm_memory import Begun, PlaceKey, QuickEnd, Rest
+from .storm_memory import Begun, PlaceKey, QuickEnd, QuickFailures, Rest
 
 QUICK_MS = 10_000
 """From the plan to the end. What ran for longer has met more than its placement."""
@@ -27,7 +27,11 @@ STORM_JOBS = 2
 STORM_WINDOW_MS = 60_000
 ROW_MAX = 16
 PAUSE_MS, PAUSE_MAX_MS = 30_000, 600_000
+FREE_TRIALS = 10
+"""So often may one job try a placement at no cost to itself."""
 PLACES_SHOWN = 4
+FAILING_JOBS = 5
+FAILING_TOLD_MS = 900_000
 
 Lesson = Literal["quick", "good", "nothing"]
 
@@ -39,7 +43,17 @@ def begin(soft: SoftState, attempt: str, begun: Begun) -> None:
         rest = soft.storms.rests.get(key)
         if rest is not None and rest.is_open:
             rest.is_open, rest.trial = False, attempt
+            rest.tried[begun.job] = rest.tried.get(begun.job, 0) + 1
             _changed(soft, key)
+
+
+def tries_for_others(soft: SoftState, attempt: Attempt) -> bool:
+    """Whether an attempt tries a placement that others wait for too: what it meets there is no
+    fault of its job, and costs it no retry. A job that always ends so does not go on for ever."""
+    return any(
+        rest.trial == attempt.attempt and rest.tried.get(attempt.job, 0) <= FREE_TRIALS
+        for rest in soft.storms.rests.values()
+    )
 
 
 def withdraw(soft: SoftState, attempt: str) -> None:
@@ -53,6 +67,7 @@ def end(soft: SoftState, attempt: Attempt, *, permanent: bool, cancelled: bool) 
     begun = soft.storms.begun.pop(attempt.attempt, None)
     if begun is None:  # begun by a broker before this one: how quick it was is not known
         return
+    _note_failure(soft, attempt, begun, cancelled=cancelled)
     lesson = _lesson(soft, attempt, begun, permanent=permanent, cancelled=cancelled)
     if lesson == "good":
         _is_well(soft, begun)
@@ -70,6 +85,34 @@ def _lesson(
         return "nothing"
     temporary = attempt.outcome == "spawn_failed" or attempt.exit_code == EXIT_TEMPORARY
     return "quick" if temporary and soft.now_ms - begun.at_ms < QUICK_MS else "good"
+
+
+def _note_failure(soft: SoftState, attempt: Attempt, begun: Begun, *, cancelled: bool) -> None:
+    """Jobs that fail quickly, one after the other, by a code of their own: nothing is paused for
+    it, but it is told, for something behind all of them is likely."""
+    failing = soft.storms.failing
+    if cancelled or attempt.outcome not in ("exited", "exec_failed"):
+        return
+    if attempt.outcome == "exited" and attempt.exit_code == EXIT_TEMPORARY:
+        return
+    quick = soft.now_ms - begun.at_ms < QUICK_MS
+    if not quick or (attempt.outcome == "exited" and attempt.exit_code == 0):
+        failing.pop(begun.profile, None)
+        return
+    before = failing.get(begun.profile)
+    jobs = () if before is None else tuple(job for job in before.jobs if job != begun.job)
+    failing[begun.profile] = QuickFailures((*jobs, begun.job)[-ROW_MAX:], soft.now_ms)
+
+
+def failing_alarm(soft: SoftState) -> str | None:
+    """That all jobs of a profile fail at once by something else than 75; None when none do."""
+    told = [
+        f"profile {name}: {len(found.jobs)} different jobs in a row failed in less than "
+        f"{QUICK_MS // 1000} s each; read one: praxist-zmq logs {found.jobs[-1]}"
+        for name, found in soft.storms.failing.items()
+        if len(found.jobs) >= FAILING_JOBS and soft.now_ms < found.at_ms + FAILING_TOLD_MS
+    ]
+    return f"FAILING QUICKLY  {'; '.join(told[:PLACES_SHOWN])}" if told else None
 
 
 def _is_well(soft: SoftState, begun: Begun) -> None:

@@ -41,6 +41,14 @@ class QuickEnd:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class QuickFailures:
+    """Jobs of a profile that failed one after the other by another code than 75, each quickly."""
+
+    jobs: tuple[str, ...]
+    at_ms: int
+
+
 @dataclass(slots=True)
 class Rest:
     """A placement that is paused."""
@@ -54,6 +62,8 @@ class Rest:
     """Its time is over, and the next attempt tries it."""
     trial: str | None = None
     """The attempt that tries it."""
+    tried: dict[str, int] = field(default_factory=dict)
+    """How often which job has tried it."""
 
 
 @dataclass(slots=True)
@@ -64,6 +74,8 @@ class Storms:
     rows: dict[PlaceKey, list[QuickEnd]] = field(default_factory=dict)
     """Quick ends in a row, by placement."""
     rests: dict[PlaceKey, Rest] = field(default_factory=dict)
+    failing: dict[str, QuickFailures] = field(default_factory=dict)
+    """By profile; an end that is none of them takes it away."""
 
     def resting(self, kind: Literal["profile", "device"], name: str) -> Rest | None:
         """The pause that holds this placement now, if one does."""
@@ -73,4 +85,5 @@ class Storms:
     def copy(self) -> Storms:
         """One that may go on by itself."""
         rests = {key: replace(rest) for key, rest in self.rests.items()}
-        return Storms(dict(self.begun), {k: list(row) for k, row in self.rows.items()}, rests)
+        rows = {key: list(row) for key, row in self.rows.items()}
+        return Storms(dict(self.begun), rows, rests, dict(self.failing))

@@ -117,6 +117,7 @@ REQUEUED = {
     "exit_75": "it ended with exit 75, which asks for another",
     "never_ran": "it never ran",
     "spawn_failed": "it could not be prepared",
+    "host_shortage": "the host lacked what it needed to start",
 }
 """Why a job waits again, of its last attempt."""
 

@@ -45,6 +45,8 @@ class WhatIf:
             touched={},
             registry_requests=dict(soft.registry_requests),
             held_back=dict(soft.held_back),
+            pauses=dict(soft.pauses),
+            shortage=None if soft.shortage is None else replace(soft.shortage),
             surveys={key: survey.copy() for key, survey in soft.surveys.items()},
             storms=soft.storms.copy(),
         )

@@ -8,7 +8,6 @@ decides nothing from what it reads. Source: openat(2).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import stat
@@ -83,12 +82,25 @@ class AttemptFiles:
         finally:
             os.close(parent)
 
-    def create_log(self, attempt: str) -> int:
-        """Open the attempt's log for appending (and for its tail), and lock it. Raises OSError.
+    def discard(self, attempt: str) -> None:
+        """Remove what was made for an attempt of which nothing ran, as far as it is empty: on a
+        disk without inodes each one counts."""
+        with contextlib.suppress(OSError):  # what stays is in nobody's way
+            parent = self._descend("resource_scheduler", "attempts")
+            try:
+                os.rmdir(attempt, dir_fd=parent)
+            finally:
+                os.close(parent)
+            parent = self._descend("logs", "experiments")
+            try:
+                found = os.stat(f"{attempt}.log", dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and not found.st_size:
+                    os.unlink(f"{attempt}.log", dir_fd=parent)
+            finally:
+                os.close(parent)
 
-        The lock lies on the open file, which shim, evaluator and all that keep its output share:
-        the kernel frees it with the last of them, and any namespace can see whether it is held.
-        """
+    def create_log(self, attempt: str) -> int:
+        """Open the attempt's log for appending (and for its tail). Raises OSError."""
         parent = self._descend("logs", "experiments", create=True)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -100,8 +112,6 @@ class AttemptFiles:
             os.close(fd)
             raise FileExistsError(f"{attempt}.log is not a plain file of its own")
         os.set_blocking(fd, True)
-        with contextlib.suppress(OSError):  # a file system without locks: then none tells anything
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
 
     def evidence(self, attempt: str, shim: ProcessIdentity) -> Evidence:

@@ -110,13 +110,15 @@ def serve(door: _socket.socket, message: bytes, descriptors: list[int]) -> None:
         pid = -(error.errno or 1)
     if pid == 0:
         enter(door, attempt.decode(), nonce, descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
     try:
         door.send(attempt + b" %d" % pid, _socket.MSG_NOSIGNAL)
     except OSError:
         # The launcher is gone; the next read ends us.
         return
+    finally:
+        # Only now: a channel that closes before its answer is there looks like a shim that died.
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def enter(door: _socket.socket, attempt: str, nonce: bytes, descriptors: list[int]) -> None:
@@ -127,5 +129,8 @@ def enter(door: _socket.socket, attempt: str, nonce: bytes, descriptors: list[in
         os.close(door.fileno())
         channel, directory, log = descriptors
         shim.run(attempt, nonce, channel, directory, log)
+    except OSError as error:
+        # Before its barrier: what the host lacks is told. After it, what it said before counts.
+        os.write(descriptors[0], b'{"kind": "lacking", "errno": %d}\n' % (error.errno or 0))
     finally:
         os._exit(70)

@@ -82,6 +82,13 @@ class SchedulerPolicy(Frozen):
     infrastructure_retries: int = Field(
         default=1, ge=0, description="Automatic retries of an attempt that exits with 75"
     )
+    infrastructure_retry_pause_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        le=600,
+        description="Pause before the first automatic retry, seconds; each further one waits twice "
+        "as long, ten minutes at most",
+    )
     deadline_admission: bool = Field(
         default=True, description="Refuse what cannot end before the generation's deadline"
     )

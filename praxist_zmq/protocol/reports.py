@@ -56,7 +56,9 @@ class AttemptEnded(Frozen):
     )
     exit_code: int | None = Field(default=None, description="Exit status")
     signal: int | None = Field(default=None, description="Signal that ended it")
-    errno: int | None = Field(default=None, description="Of a failed exec, errno(3)")
+    errno: int | None = Field(
+        default=None, description="Of a failed exec, or of what the host lacked, errno(3)"
+    )
     detail: str = Field(default="", max_length=2000, description="In words")
     log_tail: str = Field(default="", max_length=20_000, description="End of its log")
     ended_at_ms: int | None = Field(default=None, description="Wall clock, when known")
@@ -64,6 +66,14 @@ class AttemptEnded(Frozen):
         default=None,
         description="Whether a stop had signalled it before its end was known; null: an earlier "
         "launcher may have",
+    )
+    lacked: Literal["run_files", "process"] | None = Field(
+        default=None,
+        description="never_ran: the host lacked what `errno` names, for the attempt's directory "
+        "and log or for its process",
+    )
+    hint: str = Field(
+        default="", max_length=300, description="What may be behind a failure: a full disk"
     )
 
 

@@ -36,6 +36,9 @@ BlockerCode = Literal[
     "credentials_missing",
     "admission_closed",
     "placement_paused",
+    "retry_pause",
+    "disk_full",
+    "host_shortage",
     "profile_undeclared",
 ]
 

@@ -41,8 +41,6 @@ class Handle:
     life: Life
     order: SpawnAttempt | None = None
     """What it waits to be started with; None once a shim was asked for."""
-    trouble: str = ""
-    """Why it could not be started now; told after a pause, so that no tight circle arises."""
     channel: socket.socket | None = None
     nonce: bytes = b""
     incoming: bytearray = field(default_factory=bytearray)
@@ -75,12 +73,12 @@ class Handle:
     @property
     def asked(self) -> bool:
         """Whether a shim was asked for that has not come to its barrier."""
-        return self.life.phase is Phase.SPAWNING and self.order is None and not self.trouble
+        return self.life.phase is Phase.SPAWNING and self.order is None
 
     @property
     def holds_descriptors(self) -> bool:
         """Whether it holds descriptors, or soon will."""
-        return self.life.phase is not Phase.ENDED and self.order is None and not self.trouble
+        return self.life.phase is not Phase.ENDED and self.order is None
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
         """The shim's news so far, and whether its end of the channel is closed."""

@@ -17,12 +17,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..core import launch
+from ..core.host_shortage import disk_full_words, lack_of
 from ..core.launch import Fact, Life, Phase, advance, latest_report
 from ..errors import PraxistError
 from ..host import ending
 from ..host.attempt_files import AttemptFiles
 from ..host.clock import Clock
 from ..host.identity import identity_from, open_pidfd
+from ..host.limits_in_force import disk_room, limit_words
 from ..host.nursery import Nursery, close_all
 from ..host.shim import GO, frame, launch_frame
 from ..protocol import orders
@@ -34,18 +36,14 @@ from .wakeups import Wakeups
 
 LOG = logging.getLogger("launcher")
 SPAWN_DEADLINE_MS = 30_000
-TROUBLE_PAUSE_MS = 5_000
 IN_FLIGHT_MAX = 64
 DESCRIPTORS_EACH = 4
 """Of an attempt: its channel, its log, its shim, its evaluator."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 RESERVED_DESCRIPTORS = 48
 """For the link, the zygote, the supervisor, a start, and looks at /proc."""
-PASSING_ERRNOS = (
-    errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
-    errno.ETOOMANYREFS,
-    errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN,  # the zygote is ending; another follows
-)  # fmt: skip
-PERMANENT_ERRNOS = (1, 13, 20, 30, 36, 40)  # EPERM EACCES ENOTDIR EROFS ENAMETOOLONG ELOOP
+PERMANENT_ERRNOS = (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+"""Of the attempt's directory and log: something else stands in their place."""
 
 
 class Attempts:
@@ -135,26 +133,42 @@ class Attempts:
         self._talk(handle, data)
 
     def _fail(self, handle: Handle, stage: launch.Stage, error: OSError) -> None:
-        if error.errno in PASSING_ERRNOS:
-            self.put_off(handle, f"{stage}: {error}")
+        runs_files = stage != "process_start"
+        if error.errno is not None and lack_of(error.errno, runs_files=runs_files) is not None:
+            self.put_off(handle, stage, error.errno, "run_files" if runs_files else "process")
         else:
             permanent = stage != "process_start" and error.errno in PERMANENT_ERRNOS
             self.refuse(handle, stage, permanent, str(error))
 
-    def put_off(self, handle: Handle, trouble: str) -> None:
-        """The host lacks something that comes back: after a pause the attempt is withdrawn, at no
-        cost to its job. Until then the job holds its place, so nobody asks again at once."""
-        LOG.warning("%s is withdrawn: %s", handle.life.attempt, trouble)
+    def put_off(
+        self, handle: Handle, stage: str, number: int, lacked: launch.Lacked = "process"
+    ) -> None:
+        """The host lacks something that comes back: the attempt is taken back at no cost to its
+        job, and nothing is left of it. Whoever ordered it waits before the next."""
+        limit = limit_words(number)
+        if number in NO_SPACE:
+            limit = disk_full_words(disk_room(self.files.run.run_dir)) or ""
+        detail = f"{stage}: {os.strerror(number)}" + (f": {limit}" if limit else "")
+        LOG.warning("%s is taken back: %s", handle.life.attempt, detail)
+        handle.order = None
         self.hang_up(handle)
-        handle.close()
-        handle.trouble = trouble
-        handle.wake_at_ms = self.clock.mono_ms() + TROUBLE_PAUSE_MS
+        self.learn(handle, launch.Withdrawn(detail, number, lacked))
+        self.files.discard(handle.life.attempt)
 
     def withdraw(self, handle: Handle, detail: str) -> None:
         """End an attempt that did not come to its barrier."""
         handle.order = None
         self.hang_up(handle)
-        self.learn(handle, launch.Withdrawn(handle.trouble or detail))
+        self.learn(handle, launch.Withdrawn(detail))
+
+    def hear_zygote(self) -> bool:
+        """Take its answers: some shims could not be forked. False when it is gone."""
+        answers = self.nursery.answers()
+        for attempt, number in answers or ():
+            handle = self.handles.get(attempt)
+            if number < 0 and handle is not None and handle.asked:
+                self.put_off(handle, "fork", -number)
+        return answers is not None
 
     def refuse(self, handle: Handle, stage: launch.Stage, permanent: bool, detail: str) -> None:
         self.learn(handle, launch.SpawnRefused(stage, permanent, detail))
@@ -208,10 +222,12 @@ class Attempts:
 
     def _finish(self, handle: Handle) -> None:
         life = handle.life
-        tail = ""
+        tail = hint = ""
         if life.exit_code != 0 and life.outcome in ("exited", "unknown"):
             tail = self.files.log_tail(life.attempt, handle.log)
-        handle.final = latest_report(life, tail)
+            full = disk_full_words(disk_room(self.files.run.run_dir))
+            hint = f"disk full at its end: {full}" if full is not None else ""
+        handle.final = latest_report(life, tail, hint)
         for fd in handle.descriptors():
             self.wakeups.unwatch(fd)
         handle.close()
@@ -253,6 +269,7 @@ class Attempts:
                 LOG.error("%s: a malformed word from its shim: %s", handle.life.attempt, fault)
         if closed:
             self.hang_up(handle)
+            self.hear_zygote()
             if handle.asked:
                 self.withdraw(handle, "the shim ended before its barrier")
 
@@ -261,6 +278,8 @@ class Attempts:
         kind, shim = news.pop("kind"), handle.life.shim
         if kind == "ready" and handle.asked:
             self._on_ready(handle, ProcessIdentity(**news["shim"]))
+        elif kind == "lacking" and handle.asked:
+            self.put_off(handle, "its shim", int(news["errno"]))
         elif kind == "going":
             self.learn(handle, launch.Going())
         elif kind == "started" and shim is not None and handle.leader_fd is None:
@@ -300,7 +319,7 @@ class Attempts:
         try:
             handle.shim_fd = open_pidfd(shim)
         except OSError as error:
-            self.put_off(handle, f"its shim cannot be watched: {error}")
+            self.put_off(handle, "its shim cannot be watched", error.errno or 0)
             return
         if handle.shim_fd is None:
             self.withdraw(handle, "the shim ended before its barrier")

@@ -34,6 +34,7 @@ from ..errors import PraxistError
 from ..host.clock import SystemClock
 from ..host.give_way import give_way
 from ..host.identity import boot_id, identity_of, own_pid, own_user
+from ..host.limits_in_force import disk_room
 from ..host.resource_limits import raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..ledger.files import remove_leftovers
@@ -94,7 +95,7 @@ class BrokerShell:
         self.registry = AsyncRequester(config.host.registry_socket, self._clock.mono_ms)
         self._registry_up = False
         self._lost: list[LauncherLost | SupplyLost] = []
-        self._measured: tuple[bool, int] | None = None
+        self._measured: LedgerMeasured | None = None
         self._gateway: bytes | None = None
         self.files = BrokerFiles(config, broker)
         broker.soft.fenced = self.files.fenced()
@@ -239,13 +240,13 @@ class BrokerShell:
             self._maintained_at_ms = stamp.mono_ms
             self._ledger.maintain()
             keep_rest()
-            size = self._ledger.bytes_on_disk
+            size, room = self._ledger.bytes_on_disk, disk_room(self._config.run.run_dir)
         else:
-            size = self._broker.soft.ledger_bytes
-        measured = (self._ledger.low_space, size)
+            size, room = self._broker.soft.ledger_bytes, self._broker.soft.disk
+        measured = LedgerMeasured(self._ledger.low_space, size, room)
         if measured != self._measured:
             self._measured = measured
-            yield LedgerMeasured(*measured)
+            yield measured
 
     # -- out ------------------------------------------------------------------------------
 

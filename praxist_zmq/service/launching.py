@@ -169,12 +169,7 @@ class Launcher:
                     handle.life = life._replace(detail=detail)
 
     def _on_zygote(self, _: int) -> None:
-        answers = self._nursery.answers()
-        for attempt, number in answers or ():
-            handle = self._attempts.handles.get(attempt)
-            if number < 0 and handle is not None and handle.asked:
-                self._attempts.put_off(handle, f"fork: {os.strerror(-number)}")
-        if answers is None:
+        if not self._attempts.hear_zygote():
             LOG.warning("the zygote ended; starting another")
             self._wakeups.unwatch(self._nursery.fileno())
             self._nursery.replace()

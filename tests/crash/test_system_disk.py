@@ -96,3 +96,28 @@ def test_full_and_space_again(full_run: Run) -> None:
             client.wait(item.job, 60)
     run.down()
     oracle.check_ended(run)
+
+
+def test_nothing_starts_on_a_full_disk_and_what_waits_is_run_after(
+    small_disk: Path, make_run: MakeRun
+) -> None:
+    run = make_run("full", slots=1)
+    run.up()
+    with run.client(timeout_s=60.0) as client:
+        first = run.submit(client, "first", f"wait:{run.gate('go')}", "exit:3").job.job
+        run.until_started(f"{first}.1")
+        waiting = [run.submit(client, f"w{number}", "exit:0").job.job for number in range(3)]
+        filler = _fill(run.dir)
+        wait_until(lambda: any("DISK FULL" in text for text in client.status()["alarms"]), "alarm")
+        run.open_gate("go")
+        failed = client.wait(first, 60)
+        assert failed.exit_code == 3
+        told = client.explain(waiting[0])
+        assert [blocker["code"] for blocker in told["blockers"]] == ["disk_full"]
+        assert [client.show(job).state for job in waiting] == ["queued"] * 3
+        filler.unlink()
+        for job in waiting:
+            ended = client.wait(job, 60)
+            assert (ended.state, ended.attempts) == ("completed", 1)
+    run.down()
+    oracle.check_ended(run)

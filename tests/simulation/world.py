@@ -178,6 +178,7 @@ class SimWorld:
             initial_concurrent_experiments=least,
             adjustment_interval_seconds=2,
             infrastructure_retries=rng.choice((0, 1)),
+            infrastructure_retry_pause_seconds=2,
             max_parallel_runs_per_peer=rng.choice((None, None, 2)),
             supply_idle_samples=2,
             supply_lease_seconds=180,

@@ -48,6 +48,7 @@ def policy(limit: int = 2, retries: int = 1) -> SchedulerPolicy:
         min_concurrent_experiments=limit,
         initial_concurrent_experiments=limit,
         infrastructure_retries=retries,
+        infrastructure_retry_pause_seconds=0,
         default_profile="cpu",
         profiles={
             "cpu": Profile(),

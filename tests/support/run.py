@@ -39,6 +39,7 @@ compute_budget:
     min_concurrent_experiments: {slots}
     max_concurrent_experiments: {slots}
     infrastructure_retries: {retries}
+    infrastructure_retry_pause_seconds: 0
     default_profile: cpu
     profiles:
       cpu:

@@ -28,6 +28,7 @@ class StormyWorld(World):
                 min_concurrent_experiments=limit,
                 initial_concurrent_experiments=limit,
                 infrastructure_retries=retries,
+                infrastructure_retry_pause_seconds=0,
                 default_profile="cpu",
                 profiles={
                     "cpu": Profile(pressure_domains=()),
@@ -284,3 +285,55 @@ def test_a_new_broker_learns_it_again() -> None:
     for _ in range(storm.STORM_ENDS):
         world.end_all()
     assert len(world.alarms()) == 1
+
+
+def test_a_trial_of_a_resting_placement_costs_its_job_no_retry() -> None:
+    world = stormy()
+    world.pass_over(storm.PAUSE_MS)
+    (trial,) = world.running()
+    job = world.broker.state.jobs[trial.split(".")[0]]
+    used = job.retries_used
+    world.end_all()
+    assert (job.state, job.retries_used) == ("queued", used), "what it met was no fault of its own"
+    assert world.codes(job.job) == ["placement_paused"]
+
+
+def test_a_job_that_always_ends_so_does_not_try_for_others_for_ever() -> None:
+    world = stormy()
+    for job in ("j-4", "j-5", "j-6"):
+        world.ask(CancelJobs(jobs=(job,)))
+    for _ in range(storm.FREE_TRIALS + 2):
+        world.pass_over(storm.PAUSE_MAX_MS)
+        world.end_all()
+    assert world.broker.state.jobs["j-3"].state == "failed"
+
+
+def test_different_jobs_that_fail_quickly_by_another_code_are_told_and_pause_nothing() -> None:
+    world = StormyWorld()
+    for number in range(storm.FAILING_JOBS):
+        assert not world.alarms()
+        world.submit(f"t{number}")
+        world.end_all(1)
+    (alarm,) = world.alarms()
+    assert alarm == (
+        "FAILING QUICKLY  profile cpu: 5 different jobs in a row failed in less than 10 s each; "
+        "read one: praxist-zmq logs j-5"
+    )
+    world.submit("good")
+    assert world.running(), "nothing is paused for it"
+    world.end_all(0)
+    assert not world.alarms()
+
+
+def test_one_job_that_is_sent_again_and_again_is_no_alarm() -> None:
+    world = StormyWorld()
+    for number in range(2 * storm.FAILING_JOBS):
+        world.ask(
+            SubmitJob(
+                peer="p", tag="t", command=("true",), cwd="/", environment={},
+                retry_terminal=number > 0,
+            )
+        )  # fmt: skip
+        world.settle()
+        world.end_all(1)
+    assert not world.alarms()
