@@ -30,6 +30,7 @@ from .submission import (
     Text,
     cancel_requests,
     check_total,
+    share_environments,
     submit_request,
     wire_command,
     wire_text,
@@ -185,7 +186,8 @@ class Client(GenerationCalls):
         jobs = [
             submit_request(**submission, encoder=self._environments) for submission in submissions
         ]
-        reply = self._ask({"kind": "submit_jobs", "jobs": jobs}, request_id=request_id)
+        request = {"kind": "submit_jobs", **share_environments(jobs)}
+        reply = self._ask(request, request_id=request_id)
         return [
             RefusedError.of(item) if item.get("kind") == "refusal" else SubmitResult.of(item)
             for item in reply["results"]

@@ -6,6 +6,7 @@ all (execve(2)); better told here, with the item's name, than after a wait in th
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -160,6 +161,25 @@ def submit_request(
         "retry_terminal": retry_terminal,
         "dry_run": dry_run,
     }
+
+
+def share_environments(jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """`jobs`, and their `environments` told once each: a sweep has one, and a message a limit."""
+    numbers: dict[str, int] = {}
+    environments: list[dict[str, WireText]] = []
+    shared = []
+    known: tuple[object, int] = (None, -1)
+    for job in jobs:
+        own = job["environment"]
+        if own is not known[0]:
+            number = numbers.setdefault(json.dumps(own, sort_keys=True), len(numbers))
+            if number == len(environments):
+                environments.append(own)
+            known = own, number
+        shared.append({**job, "environment": {}, "shared_environment": known[1]})
+    if len(environments) == len(shared):
+        return {"jobs": list(jobs)}
+    return {"jobs": shared, "environments": environments}
 
 
 def cancel_requests(jobs: Sequence[str], **fields: Any) -> Iterator[dict[str, Any]]:

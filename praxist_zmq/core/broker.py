@@ -60,7 +60,7 @@ from .plan import denial_due_ms, plan, sample_due_ms, set_aside_without_credenti
 from .pressure import note_sample
 from .soft import SoftState
 from .state import BrokerState
-from .submit import submit
+from .submit import submissions, submit
 from .turn import Turn, refusal_of
 from .views import Viewer
 from .withdraw import end_without_attempt, reject
@@ -328,7 +328,8 @@ class Broker:
                 return submit(turn, command, request)
             case req.SubmitJobs():
                 results = (
-                    submit(turn, command, job, index) for index, job in enumerate(request.jobs)
+                    submit(turn, command, job, index)
+                    for index, job in enumerate(submissions(request))
                 )
                 return SubmittedJobs(results=tuple(results))
             case req.WatchJob():

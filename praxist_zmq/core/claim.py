@@ -13,15 +13,15 @@ denied again, and so is one whose broker has registered on another connection si
 **When a row ends.**
 - `Release` by the run's registered broker: its ledger says that the tree is gone.
 - A registered broker that does not list it in `RegisterRun`: at once when it is unbound, else when
-  its shim is proved absent. (A shim stays until its tree is gone. A run directory that was deleted
-  and made again lists nothing, and its experiments may still run; the new run can neither take
-  over nor release an attempt that it did not list.)
+  its whole tree is proved gone (`core.proof`; that the shim is gone proves nothing of the tree). A
+  run directory that was deleted and made again lists nothing, and its experiments may still run;
+  the new run can neither take over nor release an attempt that it did not list.
 - Its run is not registered (broker proved gone, or ended in order), and has not been for
-  `ORPHAN_GRACE_MS`: a bound row when its shim is proved absent, an unbound row at once. Proof for
-  the unbound one: a broker sends GO only after its `Bind` was granted, and a run that is not
+  `ORPHAN_GRACE_MS`: a bound row when its whole tree is proved gone, an unbound row at once. Proof
+  for the unbound one: a broker sends GO only after its `Bind` was granted, and a run that is not
   registered can neither bind nor be granted anything; so nothing of that attempt has run, and
   nothing can without a new `Reserve`. The time is for a broker that is being restarted: where a
-  shim was destroyed, it alone knows that its tree may still live.
+  shim was destroyed, it knows best how its tree ended.
 - The host booted since: nothing survived.
 
 **Whose it is.** A run belongs to the user whose broker registered it, by the kernel's word, for as
@@ -56,7 +56,6 @@ from ..protocol.claims import (
     Reserve,
     RunDeregistered,
     RunRegistered,
-    RunRow,
     ViewHost,
     Want,
 )
@@ -91,7 +90,7 @@ class ClaimMachine:
         self._recovered: dict[str, frozenset[str]] = {}
         self._audience = Audience(self._views)
         self._absent: set[RowKey] = set()
-        self._disowned: set[RowKey] = set()
+        self.disowned: set[RowKey] = set()
         self._orphan_due_ms: dict[str, int] = {}
         self._granted = GrantedRequests()
         self._denied = DeniedRequests()
@@ -125,7 +124,7 @@ class ClaimMachine:
                 self._open(command.boot_id, stamp, decision)
             case ProcessesProvedAbsent():
                 for watch in command.rows:
-                    self._shim_absent(watch, stamp, decision)
+                    self._tree_absent(watch, stamp, decision)
             case BrokersGone():
                 for watch in command.brokers:
                     self._broker_gone(watch, stamp, decision)
@@ -176,7 +175,7 @@ class ClaimMachine:
                 if event.reason != "released":
                     self._audience.changed(EVERYBODY)
                 self._absent.discard((event.run_key, event.attempt))
-                self._disowned.discard((event.run_key, event.attempt))
+                self.disowned.discard((event.run_key, event.attempt))
 
     @property
     def recorded(self) -> int:
@@ -261,7 +260,7 @@ class ClaimMachine:
             if old is None or old.broker != run.broker:
                 return deny("stale_epoch", "this registration was replaced since")
         else:
-            if old is None or not _same_registration(old, run):
+            if not self.state.knows(run):
                 self._emit(RunRegistered(at_ms=stamp.at_ms, run=run), decision)
             else:
                 self._set_load(run.run_key, run.running, run.queued, run.limit)
@@ -294,13 +293,13 @@ class ClaimMachine:
         for row in self.state.of_run(run_key):
             key = (run_key, row.attempt)
             if row.attempt in attempts:
-                self._disowned.discard(key)
+                self.disowned.discard(key)
             elif row.bound is None:
                 self._end(key, "not_claimed_by_run", stamp, decision)
             elif key in self._absent:
                 self._end(key, "proved_absent", stamp, decision)
             else:
-                self._disowned.add(key)
+                self.disowned.add(key)
 
     def _reserve(
         self, request: Reserve, seen: bool, stamp: Stamp, decision: Decision
@@ -309,7 +308,7 @@ class ClaimMachine:
         held = self.state.rows.get((request.run_key, attempt))
         if held is not None:
             recovered = attempt in self._recovered.get(request.run_key, ())
-            if (request.run_key, attempt) in self._disowned or (held.bound and not recovered):
+            if (request.run_key, attempt) in self.disowned or (held.bound and not recovered):
                 # A registry that started again does not know whom its runs disowned.
                 return deny("conflict", f"an earlier {attempt} still runs", attempt)
             if held.envelope == envelope:
@@ -363,7 +362,7 @@ class ClaimMachine:
         self, request: Release, seen: bool, stamp: Stamp, decision: Decision
     ) -> Granted | Denied:
         key = (request.run_key, request.attempt)
-        if key in self.state.rows and key not in self._disowned and not seen:
+        if key in self.state.rows and key not in self.disowned and not seen:
             # Late on disk it is held too long, never too short; and its run makes it good.
             decision.lazy = True
             self._end(key, "released", stamp, decision)
@@ -389,7 +388,7 @@ class ClaimMachine:
         opened = RegistryOpened(at_ms=stamp.at_ms, epoch=self.state.epoch + 1, boot_id=boot_id)
         self._emit(opened, decision)
 
-    def _shim_absent(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
+    def _tree_absent(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
         if watch.attempt is None:
             return
         key = (watch.run_key, watch.attempt)
@@ -399,7 +398,7 @@ class ClaimMachine:
         self._absent.add(key)
         may_return = self._orphans_may_exist or watch.run_key in self._orphan_due_ms
         orphan = watch.run_key not in self.state.runs and not may_return
-        if orphan or key in self._disowned:
+        if orphan or key in self.disowned:
             self._end(key, "proved_absent", stamp, decision)
 
     def _broker_gone(self, watch: Watch, stamp: Stamp, decision: Decision) -> None:
@@ -443,8 +442,3 @@ class ClaimMachine:
 
     def _grant(self, attempt: str | None = None) -> Granted:
         return Granted(attempt=attempt, view_version=self.state.version)
-
-
-def _same_registration(old: RunRow, new: RunRow) -> bool:
-    counts = {"running": new.running, "queued": new.queued, "limit": new.limit}
-    return old.model_copy(update=counts) == new

@@ -31,7 +31,7 @@ class RegistryStarted:
 
 @dataclass(frozen=True, slots=True)
 class ProcessesProvedAbsent:
-    """Shims that are proved gone; each names the identity that is gone, so none ends another."""
+    """Attempts whose whole trees are proved gone; each names its shim, so none ends another."""
 
     rows: tuple[Watch, ...]
 

@@ -9,6 +9,7 @@ Source of the rules: design 2 (promises 5, 6), design 3 "claim registry".
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,15 @@ class Watch:
     run_key: str
     attempt: str | None
     identity: ProcessIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """Whose a bound row is that no run answers for."""
+
+    run_dir: str
+    own: bool
+    """Whether the run is of the registry's own user, so that its processes can be looked at."""
 
 
 @dataclass(slots=True)
@@ -83,6 +93,23 @@ class ClaimState:
     def is_guest(self, uid: int | None) -> bool:
         """Whether this is another user than the registry's own."""
         return self.own_uid is not None and uid != self.own_uid
+
+    def knows(self, run: RunRow) -> bool:
+        """Whether the run is registered just so, but for what is only reported."""
+        counts = {"running": run.running, "queued": run.queued, "limit": run.limit}
+        old = self.runs.get(run.run_key)
+        return old is not None and old.model_copy(update=counts) == run
+
+    def unserved(self, disowned: Collection[RowKey]) -> dict[Watch, Unserved]:
+        """Bound rows of runs that are down, and `disowned` ones: their end no run will tell."""
+        keys = [(run_key, a) for run_key in self.down for a in self.by_run.get(run_key, ())]
+        found: dict[Watch, Unserved] = {}
+        for key in (*keys, *disowned):
+            row, run = self.rows[key], self.runs.get(key[0]) or self.down.get(key[0])
+            if row.bound is not None and run is not None:
+                own = not self.is_guest(self.owner_of(key[0]))
+                found[Watch(*key, row.bound)] = Unserved(run.run_dir, own)
+        return found
 
     def held(self, run_key: str, devices_only: bool) -> int:
         """How many rows a run holds; `devices_only`: that hold devices."""

@@ -7,6 +7,7 @@ Sources: seed 000 "Submission"; design 2 (promise 2) and 5 ("Joining is told").
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from ..errors import PraxistError
@@ -14,7 +15,7 @@ from ..protocol import events as ev
 from ..protocol.events import StoredCommand
 from ..protocol.ids import job_id
 from ..protocol.replies import Refusal, Submitted, Verdict
-from ..protocol.requests import SubmitJob
+from ..protocol.requests import SubmitJob, SubmitJobs
 from ..protocol.text import OsText
 from . import credentials, leases
 from .admission import closed_help, closed_words
@@ -41,6 +42,17 @@ ORIGINAL_WORDS = {
 ProfileSource = Literal["named", "default", "stored"]
 
 
+def submissions(batch: SubmitJobs) -> Iterator[SubmitJob]:
+    """The submissions of a batch with the environments that they share, one object each."""
+    for job in batch.jobs:
+        shared = job.shared_environment
+        if shared is None or shared >= len(batch.environments):
+            yield job  # one that names none of the batch's is refused as any lone one
+        else:
+            own = {"environment": batch.environments[shared], "shared_environment": None}
+            yield job.model_copy(update=own)
+
+
 def submit(
     turn: Turn, request: ClientRequest, submission: SubmitJob, index: int = 0
 ) -> Submitted | Refusal:
@@ -55,6 +67,10 @@ def submit(
 def _submit(
     turn: Turn, request: ClientRequest, submission: SubmitJob, index: int
 ) -> Submitted | Refusal:
+    if submission.shared_environment is not None:
+        raise Refused(
+            "malformed_request", "`shared_environment` names none of a batch's `environments`"
+        )
     source: ProfileSource = "default" if submission.profile is None else "named"
     repeated = _answered_before(turn, request, index)
     if repeated is not None:

@@ -8,6 +8,7 @@ decides nothing from what it reads. Source: openat(2).
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import stat
@@ -100,7 +101,11 @@ class AttemptFiles:
                 os.close(parent)
 
     def create_log(self, attempt: str) -> int:
-        """Open the attempt's log for appending (and for its tail). Raises OSError."""
+        """Open the attempt's log for appending (and for its tail), and lock it. Raises OSError.
+
+        The lock lies on the open file, which shim, evaluator and all that keep its output share:
+        the kernel frees it with the last of them, and any namespace can see whether it is held.
+        """
         parent = self._descend("logs", "experiments", create=True)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -112,6 +117,8 @@ class AttemptFiles:
             os.close(fd)
             raise FileExistsError(f"{attempt}.log is not a plain file of its own")
         os.set_blocking(fd, True)
+        with contextlib.suppress(OSError):  # a file system without locks: then none tells anything
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
 
     def evidence(self, attempt: str, shim: ProcessIdentity) -> Evidence:

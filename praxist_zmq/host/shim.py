@@ -370,8 +370,7 @@ def run(attempt: str, nonce: bytes, channel: int, directory: int, log: int) -> N
     except Barred:
         os._exit(0)
     shim.tell(b"going")
-    leader = shim.start(data)
-    os.close(log)
+    leader = shim.start(data)  # the log stays open: its lock says that the attempt lives
     if leader is not None:
         started = b', "leader": %b, "at_ms": %d' % (identity_of(leader), time.time_ns() // MS)
         os.chdir("/")

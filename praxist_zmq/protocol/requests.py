@@ -36,6 +36,12 @@ class SubmitJob(Frozen):
     command: Command = Field(description="Argument vector, run without a shell")
     cwd: OsText = Field(description="Absolute working directory")
     environment: Environment = Field(description="The evaluator's whole environment")
+    shared_environment: int | None = Field(
+        default=None,
+        ge=0,
+        lt=limits.BATCH_JOBS_MAX,
+        description="In a batch: its index in `environments`, in the place of `environment`",
+    )
     profile: ProfileName | None = Field(default=None, description="Absent: the default profile")
     work_class: WorkClass = Field(default="ordinary", description="scout, ordinary or mature")
     eta_seconds: float | None = Field(
@@ -55,6 +61,11 @@ class SubmitJobs(Frozen):
     kind: Literal["submit_jobs"] = "submit_jobs"
     jobs: tuple[SubmitJob, ...] = Field(
         min_length=1, max_length=limits.BATCH_JOBS_MAX, description="The submissions"
+    )
+    environments: tuple[Environment, ...] = Field(
+        default=(),
+        max_length=limits.BATCH_JOBS_MAX,
+        description="Environments that several of the submissions share",
     )
 
 

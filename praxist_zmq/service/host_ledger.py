@@ -1,19 +1,23 @@
 """What the claim registry's ledger tells while no registry answers: runs that may hold something.
 
-Reads only. What is held is the last that the registry wrote: an allocation whose shim is gone since
-is left out, and so is everything of another boot; one that was never bound, or whose shim cannot be
-seen from here, is told.
+Reads only. What is held is the last that the registry wrote: an allocation whose tree is gone since
+is left out, by the same rule by which a registry frees it; one that was never bound, or that cannot
+be seen from here, is told.
 """
 
 from __future__ import annotations
 
+import os
+
 from ..core.claim import ClaimMachine
+from ..core.claim_state import Unserved, Watch
 from ..errors import PraxistError
-from ..host.identity import boot_id, is_alive, visible
+from ..host.identity import boot_id, is_alive
 from ..host.paths import HostPaths
 from ..ledger.reading import LedgerReader
 from ..protocol.claims import AllocationRow, ClaimSnapshot, RunRow
 from ..protocol.codec import decode, decode_claim_event
+from .orphan_trees import may_live
 
 
 def runs_that_hold(host: HostPaths) -> list[RunRow]:
@@ -34,10 +38,17 @@ def runs_that_hold(host: HostPaths) -> list[RunRow]:
     state = machine.state
     if state.boot_id != boot_id():
         return []  # nothing outlives its boot
-    holding = {row.run_key for row in state.rows.values() if _may_live(row)}
     known = {**state.runs, **state.down}
-    return sorted((known[key] for key in holding & set(known)), key=lambda run: run.run_dir)
+    holding = {
+        row.run_key
+        for row in state.rows.values()
+        if row.run_key in known and _may_live(row, known[row.run_key])
+    }
+    return sorted((known[key] for key in holding), key=lambda run: run.run_dir)
 
 
-def _may_live(row: AllocationRow) -> bool:
-    return row.bound is None or not visible(row.bound) or is_alive(row.bound)
+def _may_live(row: AllocationRow, run: RunRow) -> bool:
+    if row.bound is None or is_alive(row.bound):
+        return True
+    whose = Unserved(run.run_dir, own=run.uid in (None, os.getuid()))
+    return may_live(Watch(row.run_key, row.attempt, row.bound), whose)

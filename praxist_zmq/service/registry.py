@@ -4,9 +4,10 @@
 
 It takes the lock, replays the ledger, and only then binds the socket (a bind takes the path from
 whoever has it). A second one ends with 0 and says who holds the lock. It watches brokers and bound
-shims by pidfd and hands the core facts, never guesses. It ends by itself after a time with no run
-and no allocation (`PRAXIST_ZMQ_REGISTRY_IDLE_S`, default 5; not in a shared scope unless that is
-set), or in order at SIGTERM. When the
+shims by pidfd, looks for what is left of attempts that no run answers for, and hands the core
+facts, never guesses. It ends by itself after a time with no run and no allocation
+(`PRAXIST_ZMQ_REGISTRY_IDLE_S`, default 5; not in a shared scope unless that is set), or in order at
+SIGTERM. When the
 ledger fails it ends with that error's code: brokers ask again, and whoever needs it starts it
 again. It decides nothing about claims. Source of the rules: design 3.
 """
@@ -17,7 +18,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ from ..protocol.codec import decode, decode_claim_event, decode_claim_request, e
 from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming
 from ..transport.poller import Poller
+from .orphan_trees import OrphanTrees
 from .registry_start import of_another
 from .service_log import configure_log
 from .step import Step
@@ -82,6 +84,7 @@ class RegistryService:
         self._watch: ProcessWatch[Watch] = ProcessWatch(
             self._poller.register, self._poller.unregister
         )
+        self._trees = OrphanTrees(self._poller.register, self._poller.unregister)
         self._facts: list[Any] = [RegistryStarted(boot_id(), os.geteuid())]
         self._door: FrontDoor | None = None
         self._watched_version = -1
@@ -126,6 +129,7 @@ class RegistryService:
             if messages or not self._machine.idle:
                 self._busy_at_ms = self._clock.mono_ms()
             self._turn(messages)
+            self._look_for_trees(readable)
             self._compact()
             limit_ms = self._idle_exit_ms
             if limit_ms is not None and not self._facts and self._idle_ms() >= limit_ms:
@@ -140,6 +144,7 @@ class RegistryService:
             self._door.close()
             self._host.registry_info.unlink(missing_ok=True)
         self._watch.close()
+        self._trees.close()
         self._ledger.close()
 
     # -- one turn --------------------------------------------------------------------------
@@ -165,12 +170,20 @@ class RegistryService:
                 self._facts.append(BrokerUnreachable(send.address))
 
     def _note_gone(self, gone: Sequence[Watch]) -> None:
+        """Brokers that ended. That a shim ended only wakes us: its tree may live."""
         brokers = tuple(watch for watch in gone if watch.attempt is None)
-        shims = tuple(watch for watch in gone if watch.attempt is not None)
         if brokers:
             self._facts.append(BrokersGone(brokers))
-        if shims:
-            self._facts.append(ProcessesProvedAbsent(shims))
+        self._trees.shims_gone(gone)
+
+    def _look_for_trees(self, readable: Iterable[object]) -> None:
+        """After the turn: a run that has just gone down is followed while its shims live."""
+        now_ms = self._clock.mono_ms()
+        machine = self._machine
+        self._trees.follow(machine.state.unserved(machine.disowned), now_ms)
+        gone = self._trees.look(readable, now_ms)
+        if gone:
+            self._facts.append(ProcessesProvedAbsent(gone))
 
     def _compact(self) -> None:
         """Replace sealed segments by a snapshot; the state is small, so it is done in between."""
@@ -198,6 +211,9 @@ class RegistryService:
         for wake in (self._machine.wake_at_ms(), self._step.due_ms()):
             if wake is not None:
                 due.append(wake - self._clock.mono_ms())
+        look_ms = self._trees.due_ms()
+        if look_ms is not None:
+            due.append(look_ms - self._clock.mono_ms())
         if self._machine.idle and self._idle_exit_ms is not None:
             due.append(self._idle_exit_ms - self._idle_ms())
         return max(0, min(due)) if due else None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
 
 import pytest
 
+from praxist_zmq.core import proof
 from tests.support import oracle
 from tests.support.campaign import ensure_up
-from tests.support.run import Run
+from tests.support.run import Run, kill_at_once
 from tests.support.run_fixtures import MakeRun
+from tests.support.wait import wait_until
 
 UUIDS = {f"GPU-00000000-0000-4000-8000-{number:012x}" for number in range(2)}
 
@@ -80,6 +84,44 @@ def test_a_device_of_a_dead_run_stays_held_until_its_experiment_is_gone(
     for run in (one, two):
         run.down()
         oracle.check_ended(run)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_device_stays_held_while_an_evaluator_outlives_its_shim_and_its_run(
+    make_run: MakeRun, at_once: bool
+) -> None:
+    one = make_run("one", sim="gpus=1,memory=80")
+    two = make_run("two", sim="gpus=1,memory=80")
+    one.up()
+    with one.client() as first:
+        holder = one.submit(first, "h", f"wait:{one.gate('go')}", profile="gpu").job.job
+        one.until_started(f"{holder}.1")
+    shims = [pid for name, pid in one.processes().items() if name.startswith("shim:")]
+    if at_once:
+        kill_at_once([*shims, *one.processes().values()])
+    else:
+        one.down()
+        kill_at_once(shims)
+    two.up()
+    with two.client() as second:
+        waiter = two.submit(second, "w", "exit:0", profile="gpu").job.job
+        log = two.host_dir / "log" / "registry.log"
+        wait_until(lambda: proof.EVIDENCE["members"] in log.read_text(), "the registry's look")
+        assert second.show(waiter).state == "queued"
+        stop = subprocess.run(
+            [*two.words()[:3], "stop", "--all", "--dry-run", "--json"],
+            env=two.environment, cwd="/", capture_output=True, check=True,
+        )  # fmt: skip
+        told = {run["run_id"]: run["ending"] for run in json.loads(stop.stdout)["runs"]}
+        assert told["one"] == [holder]
+        one.open_gate("go")
+        assert second.wait(waiter, 20).state == "completed"
+    one.up()
+    with one.client() as first:
+        assert first.wait(holder, 20).state == "drained_unknown"
+    assert oracle.shared_devices([one, two]) == []
+    for run in (one, two):
+        run.down()
 
 
 def test_a_run_that_is_down_is_told_by_its_name(make_run: MakeRun) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from praxist_zmq import Client
 from praxist_zmq.client import RefusedError
+from praxist_zmq.core.submit import submissions
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.codec import decode_request, encode
 from praxist_zmq.protocol.text import to_bytes
@@ -66,6 +67,26 @@ def test_a_submission_arrives_byte_for_byte(place: Site) -> None:
         b"prog", b"", b"-x", b"a b\n'\"", "\U0001f600".encode(), b"\xff\xfe", b"\xfd",
     ]  # fmt: skip
     assert {k: to_bytes(v) for k, v in request.environment.items()} == {"A": b"\xff", "B": b""}
+
+
+def test_a_sweep_tells_its_environment_once(place: Site) -> None:
+    results = [submitted(job=f"j-{number}") for number in range(1, 1001)]
+    broker = place.broker(pong_or(lambda request: {"kind": "submitted_jobs", "results": results}))
+    place.start_gateway()
+    same = {f"V{number}": "x" * 1000 for number in range(20)}
+    other = {"A": b"\xff"}
+    jobs = [
+        {"tag": f"t{n}", "peer": "p", "command": ["true"], "environment": other if n == 7 else same}
+        for n in range(1000)
+    ]
+    with Client(place.run) as client:
+        client.submit_many(jobs)
+    (sent,) = [request for request in broker.requests if request["request"]["kind"] != "ping"]
+    assert len(json.dumps(sent)) < 500_000
+    arrived = list(submissions(decode_request(json.dumps(sent).encode()).request))
+    assert [to_bytes(arrived[7].environment[name]) for name in other] == [b"\xff"]
+    assert arrived[0].environment == arrived[999].environment == same
+    assert arrived[0].environment is arrived[999].environment
 
 
 def test_a_batch_keeps_its_order_and_its_refusals(place: Site) -> None:

@@ -11,7 +11,7 @@ from praxist_zmq.protocol import limits
 from praxist_zmq.protocol.codec import decode_event, decode_order, encode_request
 from praxist_zmq.protocol.orders import SpawnAttempt
 from praxist_zmq.protocol.replies import Refusal, Submitted
-from praxist_zmq.protocol.requests import CancelJobs, SubmitJob
+from praxist_zmq.protocol.requests import CancelJobs, SubmitJob, SubmitJobs
 from tests.support.broker_world import World
 
 SECRET = "s3cr3t!x"
@@ -60,6 +60,19 @@ def test_an_order_may_be_larger_than_a_request() -> None:
         attempt="j-1.1", command=("x" * limits.FRAME_BYTES_MAX,), cwd="/", environment={}
     )
     assert decode_order(order.model_dump_json().encode()) == order
+
+
+def test_an_environment_is_shared_within_a_batch_alone() -> None:
+    world = World()
+    alone = submission(("run",), {}).model_copy(update={"shared_environment": 0})
+    assert world.ask(alone).code == "malformed_request"
+    same = {"A": "1"}
+    jobs = tuple(alone.model_copy(update={"tag": tag}) for tag in "ab")
+    none = alone.model_copy(update={"tag": "c", "shared_environment": 1})
+    answers = world.ask(SubmitJobs(jobs=(*jobs, none), environments=(same,))).results
+    assert answers[2].code == "malformed_request"
+    recorded = {job.environment_id for job in world.broker.state.jobs.values()}
+    assert [world.broker.state.environments[each].variables for each in recorded] == [same]
 
 
 def test_a_late_copy_of_a_retry_that_joined_retries_nothing() -> None:

@@ -7,13 +7,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from praxist_zmq.core import proof
+from praxist_zmq.core.claim_state import Unserved, Watch
 from praxist_zmq.errors import PraxistError
+from praxist_zmq.host import signals
+from praxist_zmq.host.attempt_files import AttemptFiles
 from praxist_zmq.host.clock import SystemClock
-from praxist_zmq.host.paths import HostPaths
+from praxist_zmq.host.identity import identity_of, stat_of
+from praxist_zmq.host.paths import HostPaths, RunPaths
+from praxist_zmq.host.remains import lock_of
 from praxist_zmq.host.runtime_dir import ensure_scope
 from praxist_zmq.ledger.snapshot import Snapshots
 from praxist_zmq.protocol.claims import (
@@ -26,6 +33,7 @@ from praxist_zmq.protocol.claims import (
     RegisterRun,
 )
 from praxist_zmq.protocol.codec import decode_claim_reply, encode
+from praxist_zmq.service.orphan_trees import OrphanTrees
 from praxist_zmq.service.registry import RegistryService
 from praxist_zmq.transport.request import Connection, Requester
 from tests.support.claims import command, exclusive, reserve, run_key, run_row
@@ -79,6 +87,112 @@ def test_a_dead_brokers_run_ends_and_its_rows_stay_until_the_shim_is_gone(
     assert [row.attempt for row in asker.rows()] == ["j-1.1"]
     shim.end()
     wait_until(lambda: not asker.rows(), "the row of the shim that is gone to end")
+
+
+class ShimWithEvaluator:
+    """A stand-in for a shim, with one for its evaluator below it that outlives it."""
+
+    def __init__(self, directory: str, *, named: bool, log: str | None) -> None:
+        environment = dict(os.environ)
+        if named:
+            environment["PRAXIST_EXPERIMENT_ATTEMPT_DIR"] = directory
+        output = ">/dev/null" if log is None else f">>{log}"
+        self._popen = subprocess.Popen(
+            ["setsid", "-w", "bash", "-c", f"setsid sleep 600 {output} 2>&1 & echo $!; read -r x"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._popen.stdout is not None
+        found = identity_of(int(self._popen.stdout.readline()))
+        assert found is not None
+        stat = stat_of(found)
+        assert stat is not None
+        shim = identity_of(stat.parent)
+        assert shim is not None
+        self.evaluator, self.shim = found, shim
+
+    def kill_shim(self) -> None:
+        signals.send(self.shim, signals.KILL)
+        self._popen.wait()
+        self._popen.communicate()
+
+    def end(self) -> None:
+        signals.send(self.evaluator, signals.KILL)
+        self.kill_shim()
+
+
+@pytest.mark.parametrize("order", ["down first", "everything at once"])
+def test_a_row_stays_until_the_evaluator_is_gone_though_its_shim_is(
+    tmp_path: Path,
+    registry: RegistryProcess,
+    asker: Asker,
+    process: Callable[[], Process],
+    order: str,
+) -> None:
+    """By descent while the shim lived, or by what the environment names."""
+    broker = process()
+    row = run_row("a", broker=broker.identity).model_copy(update={"run_dir": str(tmp_path)})
+    directory = str(RunPaths(tmp_path).attempt("j-1.1"))
+    at_once = order != "down first"
+    tree = ShimWithEvaluator(directory, named=at_once, log=None)
+    try:
+        asker.ask(RegisterRun(registration=1, run=row, attempts=()))
+        asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+        bind = Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=tree.shim)
+        assert isinstance(asker.ask(bind), Granted)
+        if at_once:
+            registry.kill()
+            tree.kill_shim()
+            broker.end()
+            registry.start()
+        else:
+            broker.end()
+            wait_until(lambda: not asker.runs(), "the dead broker's run to end")
+            asker.view()  # it looks below the shim before it listens again
+            tree.kill_shim()
+        log = registry.host.directory / "test.log"
+        words = proof.EVIDENCE["members"]
+        wait_until(lambda: words in log.read_text(), "the registry to see that it lives")
+        other = process()
+        run_b = run_row("b", broker=other.identity)
+        asker.ask(RegisterRun(registration=1, run=run_b, attempts=()))
+        assert isinstance(asker.ask(reserve("b", "j-1.1", exclusive("gpu0"))), Denied)
+    finally:
+        tree.end()
+    wait_until(lambda: not asker.rows(), "the row to end with the evaluator")
+    reply = asker.ask(reserve("b", "j-1.1", exclusive("gpu0")))
+    assert isinstance(reply, Granted)
+
+
+def test_a_held_lock_keeps_a_row_of_which_nothing_else_is_found(
+    tmp_path: Path, asker: Asker, process: Callable[[], Process]
+) -> None:
+    """Whoever has closed, cleared and left everything, but for its output."""
+    run, broker = RunPaths(tmp_path), process()
+    row = run_row("a", broker=broker.identity).model_copy(update={"run_dir": str(tmp_path)})
+    shim = process()
+    asker.ask(RegisterRun(registration=1, run=row, attempts=()))
+    asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    asker.ask(Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity))
+    log = AttemptFiles(run).create_log("j-1.1")
+    heir = subprocess.Popen(["sleep", "600"], stdout=log, env={})
+    os.close(log)
+    try:
+        assert lock_of(run.attempt_log("j-1.1")) == "held"
+        shim.end()
+        broker.end()
+        wait_until(lambda: not asker.runs(), "the dead broker's run to end")
+        trees = OrphanTrees(lambda fd: None, lambda fd: None)
+        watch = Watch(A, "j-1.1", shim.identity)
+        trees.follow({watch: Unserved(str(tmp_path), own=True)}, 0)
+        assert [trees.look((), at_ms) for at_ms in (0, 60_000, 120_000)] == [(), (), ()]
+        trees.close()
+    finally:
+        heir.kill()
+        heir.wait()
+    assert lock_of(run.attempt_log("j-1.1")) == "free"
+    wait_until(lambda: not asker.rows(), "the row to end with the last holder of the lock")
 
 
 def test_kill_keeps_everything_and_finds_who_died_meanwhile(
