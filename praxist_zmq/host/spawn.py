@@ -26,6 +26,9 @@ CONFIG_BYTES_MAX = 1024 * 1024 - 4096
 """The largest first line on a child's stdin: it must fit the pipe, so that nobody blocks."""
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+_PLACES = ("PRAXIST_ZMQ_HOST_DIR", "PRAXIST_ZMQ_RUNTIME_DIR", "TMPDIR", "HOME")
+"""Variables that hold one path each."""
+_LISTS_OF_PLACES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 _PASSED_ON_DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")
 
 
@@ -172,13 +175,36 @@ class Detached:
     """Read end: what the detached process reports; end of file when it ended."""
 
 
+def settle_environment() -> None:
+    """Make every path of our environment absolute, from the directory that it was given in.
+
+    For whoever is about to leave that directory. An empty entry of a list is the directory itself
+    to some who read it and nothing to others, so it stays. Raises `path_unusable` when the
+    directory is gone.
+    """
+    for name in (*_PLACES, *_LISTS_OF_PLACES):
+        parts = os.environ.get(name, "").split(os.pathsep if name in _LISTS_OF_PLACES else "\0")
+        if any(part and not os.path.isabs(part) for part in parts):
+            try:
+                whole = [os.path.abspath(part) if part else part for part in parts]
+            except OSError as error:
+                raise PraxistError(
+                    "path_unusable", f"{name} is relative to a directory that is gone: {error}"
+                ) from error
+            os.environ[name] = os.pathsep.join(whole)
+
+
 def detach() -> Detached | int:
     """Fork a process in its own session with stdio on /dev/null and nothing else open.
 
+    It moves to `/`, so that it keeps no directory in use; paths in its environment stay what they
+    were.
+
     A descriptor of the caller's that stayed open (a pipe that somebody reads to its end) would
     make that somebody wait for the whole run. Returns `Detached` to the caller, and the write end
-    for its report to the new process.
+    for its report to the new process. Raises `path_unusable`.
     """
+    settle_environment()
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid:

@@ -44,7 +44,9 @@ class FakeRun:
     def behave(self, name: str, **behaviour: object) -> None:
         (self.control / f"{name}.json").write_text(json.dumps(behaviour))
 
-    def up(self, *more: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def up(
+        self, *more: str, stdout: int = subprocess.PIPE, cwd: Path | None = None
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -59,6 +61,7 @@ class FakeRun:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            cwd=cwd,
         )
         self.started.append(process)
         return process
@@ -560,6 +563,23 @@ def test_detached_start_returns_when_ready_and_goes_on(fake: FakeRun) -> None:
     os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not alive(pid), "the detached scheduler ends")
     assert all(fake.notes(name)[-1] == "term" for name in CHILDREN)
+
+
+def test_relative_paths_of_the_environment_mean_the_directory_it_was_started_in(
+    fake: FakeRun,
+) -> None:
+    fake.environment.update(PRAXIST_ZMQ_HOST_DIR="host", TMPDIR="t", PATH=f"bin::{os.defpath}")
+    fake.environment["PYTHONPATH"] = os.path.relpath(ROOT, fake.runtime)
+    process = fake.up("detach", cwd=fake.runtime)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert registry_pid(fake) is not None, "the registry serves another place"
+    words = Path(f"/proc/{fake.pids('broker')[0]}/environ").read_bytes().split(b"\0")
+    told = dict(word.decode().split("=", 1) for word in words if word)
+    assert told["TMPDIR"] == f"{fake.runtime}/t"
+    assert told["PATH"] == f"{fake.runtime}/bin::{os.defpath}"
+    os.kill(int(output.split()[3]), signal.SIGTERM)
+    wait_until(lambda: not fake.living(), "the run ends")
 
 
 def test_detached_start_that_fails_says_why(fake: FakeRun) -> None:
