@@ -101,6 +101,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "`praxist-zmq generation show` tells the current one"),
     ErrorCode("already_running", 69, False, "a scheduler already runs for this run",
               "use it, or end it with `praxist-zmq down`"),
+    ErrorCode("second_scope", 69, False, "this user's host scope is served elsewhere",
+              "go on with the place that the detail names, or have what serves there end"),
     ErrorCode("start_failed", 69, False, "the scheduler could not be started",
               "the detail and the log under resource_scheduler/log/ say why"),
     ErrorCode("restart_limit", 69, False, "a process failed too often in too short a time",

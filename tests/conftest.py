@@ -45,13 +45,13 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_directory() -> Iterator[Path]:
-    """This test worker's XDG_RUNTIME_DIR: short, private, removed at the end."""
+    """This test worker's PRAXIST_ZMQ_RUNTIME_DIR: short, private, removed at the end."""
     saved = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("PRAXIST_")]:
         if name != "PRAXIST_ZMQ_VENV":
             del os.environ[name]
     directory = Path(tempfile.mkdtemp(prefix="pz-", dir="/tmp"))
-    os.environ["XDG_RUNTIME_DIR"] = str(directory)
+    os.environ["PRAXIST_ZMQ_RUNTIME_DIR"] = str(directory / "r")
     os.environ["PRAXIST_ZMQ_HOST_DIR"] = str(directory / "h0")
     yield directory
     os.environ.clear()

@@ -12,8 +12,8 @@ import click
 
 from ..errors import PraxistError
 from ..host.clock import SystemClock
+from ..host.default_scope import host_scope as scope_directory
 from ..host.paths import HostPaths, canonical
-from ..host.paths import host_scope as scope_directory
 from ..protocol.envelope import Json
 from ..transport.request import Requester
 from . import output

@@ -3,7 +3,9 @@
 `--run-dir`, else the run that the environment names (PRAXIST_RUN_DIR or AUTO_RESEARCH_RUN_DIR,
 which must agree, else the parent of PROTECTED_PIDS_DIR), else the enclosing folder that holds
 `resource_scheduler/endpoint.json`, else the user's only live run. Two candidates are never
-guessed between. Reads files, changes nothing. Standard library only.
+guessed between, and one that nobody named is believed only where no stranger could have put it:
+what is sent there holds the caller's environment. Reads files, changes nothing. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 
 from ..errors import PraxistError
 from ..host.liveness import NamedProcess, liveness
-from ..host.paths import RunPaths, canonical, runtime_root
+from ..host.paths import RunPaths, canonical, runtime_roots
+from ..host.runtime_dir import why_not_ours
 from .small_file import read_small
 
 RUN_FILE_BYTES_MAX = 65_536
@@ -32,7 +35,7 @@ def find_run(named: str | None) -> Path:
         return _checked(*inherited)
     enclosing = _enclosing()
     if enclosing is not None:
-        return enclosing
+        return _believed(enclosing, "the run around this folder")
     live = live_runs()
     if len(live) > 1:
         raise PraxistError(
@@ -45,7 +48,23 @@ def find_run(named: str | None) -> Path:
             "no_run",
             "no --run-dir, no PRAXIST_RUN_DIR, no run around this folder, and none is live",
         )
-    return live[0]
+    return _believed(live[0], "the only live run")
+
+
+def _believed(directory: Path, what: str) -> Path:
+    """`directory`, if what lies there can be nobody's but ours or root's. Raises `unsafe_path`."""
+    why = why_not_ours(RunPaths(directory))
+    if why is None:
+        return directory
+    others = [run for run in live_runs() if run != directory][:LISTED_MAX]
+    raise PraxistError(
+        "unsafe_path",
+        f"{what} is {directory}, which nobody named, and {why}",
+        [
+            f"if it is the run that is meant, name it: --run-dir {directory}",
+            *(f"your own live run: --run-dir {run}" for run in others),
+        ],
+    )
 
 
 def check_boundary(named: str | None) -> None:
@@ -105,14 +124,15 @@ def _enclosing() -> Path | None:
 def live_runs(scope: Path | None = None) -> list[Path]:
     """The user's runs whose supervisor lives, by directory; with `scope` only that host scope's."""
     found: set[Path] = set()
-    try:
-        entries = sorted((runtime_root() / "runs").iterdir())
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
-    for entry in entries:
-        run = _live_run(entry / "run.json", scope)
-        if run is not None:
-            found.add(run)
+    for root in runtime_roots():
+        runs = root / "runs"
+        try:
+            if runs.lstat().st_uid != os.geteuid():
+                continue
+            entries = list(runs.iterdir())
+        except OSError:
+            continue
+        found.update(run for e in entries if (run := _live_run(e / "run.json", scope)) is not None)
     return sorted(found)
 
 

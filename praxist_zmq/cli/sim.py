@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 
 from ..errors import PraxistError
-from ..host.paths import HostPaths, host_scope
+from ..host.default_scope import host_scope
+from ..host.paths import HostPaths
 from ..host.simulation_file import FAULTS, set_fault, set_load
 from ..host.simulation_file import clear as clear_file
 from ..protocol.envelope import Json

@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 
 from ..errors import PraxistError
-from ..host.paths import HostPaths, RunPaths, canonical, host_scope
+from ..host.default_scope import host_scope
+from ..host.paths import HostPaths, RunPaths, canonical
 from ..protocol.envelope import Json
 from . import output
 from .duration import DURATION_OR_ZERO

@@ -67,7 +67,7 @@ _VARIABLES = (
     (MODE_VARIABLE, "`legacy`: `launch` starts it itself where no scheduler ever was"),
     (CONFIG_VARIABLE, "the contract as JSON, for its mode; as above"),
     (ENDPOINT_VARIABLE, "a scheduler is expected: without one `launch` is an error"),
-    ("XDG_RUNTIME_DIR", "where sockets live; else /tmp/praxist-zmq-UID"),
+    ("PRAXIST_ZMQ_RUNTIME_DIR", "where sockets and the scope live; else /tmp/praxist-zmq-UID"),
     ("NO_COLOR", "no colour"),
     ("FORCE_COLOR", "colour also in a pipe"),
     ("COLUMNS", "width of tables"),

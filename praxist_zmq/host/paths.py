@@ -126,18 +126,32 @@ class RunPaths:
         return self.experiment_logs / f"{attempt}.log"
 
 
+SCOPE_VARIABLE = "PRAXIST_ZMQ_HOST_DIR"
+RUNTIME_VARIABLE = "PRAXIST_ZMQ_RUNTIME_DIR"
+
+
 def runtime_root() -> Path:
-    """The user's runtime directory for sockets: short, private, not shared between users."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if base and os.path.isabs(base):
-        return Path(base) / "praxist-zmq"
-    return Path("/tmp") / f"praxist-zmq-{os.getuid()}"
+    """The user's directory for sockets and the default host scope: short, not shared with others.
+
+    A function of the user alone, unless `PRAXIST_ZMQ_RUNTIME_DIR` names another: XDG_RUNTIME_DIR
+    and HOME differ between a login, cron, su and a container's exec, and may go at a logout.
+    """
+    named = os.environ.get(RUNTIME_VARIABLE)
+    return Path(os.path.abspath(named)) if named else user_root()
 
 
-def host_scope() -> Path:
-    """The host scope's directory: `PRAXIST_ZMQ_HOST_DIR`, else below the runtime root."""
-    named = os.environ.get("PRAXIST_ZMQ_HOST_DIR")
-    return canonical(named) if named else runtime_root() / "host"
+def user_root() -> Path:
+    """The runtime root of a user who names none."""
+    return Path(f"/tmp/praxist-zmq-{os.getuid()}")
+
+
+def runtime_roots() -> list[Path]:
+    """Where a live run of ours may have its sockets: the root, and those of earlier releases."""
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    earlier = [f"/run/user/{os.getuid()}", *([base] if os.path.isabs(base) else [])]
+    if os.environ.get(RUNTIME_VARIABLE):
+        earlier = []
+    return [runtime_root(), *(Path(place) / "praxist-zmq" for place in dict.fromkeys(earlier))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PraxistError
+from .paths import RunPaths
 
 _LINKS_MAX = 40
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -156,12 +157,45 @@ def _link_target(
 def _check_parent(path: str, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.geteuid()):
         raise _unsafe(path, f"belongs to user {found.st_uid}, who could replace what is in it")
-    if found.st_mode & stat.S_ISVTX:
-        return
+    if not found.st_mode & stat.S_ISVTX:
+        _check_writers(path, found, " and not sticky")
+
+
+def _check_alone(path: str, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise _unsafe(path, f"belongs to user {found.st_uid}")
+    _check_writers(path, found, "")
+
+
+def _check_writers(path: str, found: os.stat_result, more: str) -> None:
     if found.st_mode & stat.S_IWOTH:
-        raise _unsafe(path, "is writable by everybody and not sticky")
+        raise _unsafe(path, f"is writable by everybody{more}")
     if found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
-        raise _unsafe(path, f"is writable by group {found.st_gid} and not sticky")
+        raise _unsafe(path, f"is writable by group {found.st_gid}{more}")
+
+
+def why_not_ours(run: RunPaths) -> str | None:
+    """In words, why what lies in a run's directory may be a stranger's; None when it cannot be.
+
+    For a run that nobody named. Its directory, the scheduler's in it and the endpoint file, where
+    there is one, are ours or root's and nobody else may write there, sticky or not: in a sticky
+    directory anybody may make a folder. Of the directories above it a sticky one will do, because
+    nobody else can put away there what is ours.
+    """
+    paths = [run.run_dir, run.scheduler, *([run.endpoint] if os.path.lexists(run.endpoint) else [])]
+    try:
+        for folder in reversed(run.run_dir.parents):
+            _check_parent(str(folder), os.lstat(folder))
+        for path in paths:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                return f"{path} is a symbolic link"
+            _check_alone(str(path), found)
+    except PraxistError as error:
+        return error.detail
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return None
 
 
 def _check_private(path: str, found: os.stat_result) -> None:

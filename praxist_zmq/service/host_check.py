@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from ..core.placement import never_fits
 from ..errors import PraxistError
 from ..host.clock import SystemClock
+from ..host.default_scope import host_scope
 from ..host.device_driver import DeviceDriver
 from ..host.nvml import open_nvml
 from ..host.nvml_simulated import SimulatedDriver
-from ..host.paths import HostPaths, host_scope
+from ..host.paths import HostPaths
 from ..host.pressure import PressureReader
 from ..host.spawn import READY_FD, ask_to_end, kill_now, spawn_child, wait_ended, wait_for, watch
 from ..host.visible_devices import VisibleDevices

@@ -35,6 +35,8 @@ from ..core.claim_state import Watch
 from ..core.decision import Send, Stamp, Undecodable
 from ..errors import PraxistError
 from ..host.clock import Clock, SystemClock
+from ..host.default_scope import hold_scope
+from ..host.fresh_place import FreshPlace
 from ..host.identity import boot_id, identity_of, user_of, visible
 from ..host.paths import HostPaths, canonical
 from ..host.process_watch import ProcessWatch
@@ -60,6 +62,8 @@ IDLE_EXIT_S = 5.0
 IDLE_EXIT_S_MAX = 86_400.0
 COMPACT_RETRY_MS = 30_000
 """Between two tries of a snapshot that the disk has no room for."""
+SCOPE_WAIT_MS = 1_000
+"""For an earlier registry of the scope to give up the user's name."""
 PROGRAM = "registry"
 LEDGER_OWNER = "host"
 """What the ledger's header names in place of a run."""
@@ -71,9 +75,15 @@ class RegistryService:
     """One registry that holds the lock. `serve` returns when it may end."""
 
     def __init__(
-        self, host: HostPaths, scope: ScopeDirectory, clock: Clock, idle_exit_s: float | None
+        self,
+        host: HostPaths,
+        scope: ScopeDirectory,
+        clock: Clock,
+        idle_exit_s: float | None,
+        place: FreshPlace,
     ) -> None:
         self._host = host
+        self._place = place
         self._scope = scope
         self._clock = clock
         self._idle_exit_ms = None if idle_exit_s is None else int(idle_exit_s * 1000)
@@ -131,6 +141,7 @@ class RegistryService:
             self._turn(messages)
             self._look_for_trees(readable)
             self._compact()
+            self._place.keep(self._clock.mono_ms())
             limit_ms = self._idle_exit_ms
             if limit_ms is not None and not self._facts and self._idle_ms() >= limit_ms:
                 return f"no run and no allocation for {limit_ms / 1000:g} s"
@@ -208,7 +219,7 @@ class RegistryService:
         if self._facts:
             return 0
         due = []
-        for wake in (self._machine.wake_at_ms(), self._step.due_ms()):
+        for wake in (self._machine.wake_at_ms(), self._step.due_ms(), self._place.due_ms):
             if wake is not None:
                 due.append(wake - self._clock.mono_ms())
         look_ms = self._trees.due_ms()
@@ -331,7 +342,10 @@ def run(host: HostPaths, tell: Any) -> int:
     try:
         remove_leftovers(host.registry_info)
         signals = SignalPipe()
-        service = RegistryService(host, scope, SystemClock(), idle)
+        name = hold_scope(host.directory, SCOPE_WAIT_MS)
+        clock = SystemClock()
+        place = FreshPlace([host.directory.parent] if name else [], host.directory, clock.mono_ms())
+        service = RegistryService(host, scope, clock, idle, place)
         try:
             service.open()
             tell({"ready": {"pid": os.getpid(), "epoch": service.epoch}})
@@ -339,6 +353,9 @@ def run(host: HostPaths, tell: Any) -> int:
             _log.info("ends: %s", service.serve(signals))
         finally:
             service.close()
+            place.close()
+            if name is not None:
+                name.close()
     finally:
         lock.release()
     return 0

@@ -22,8 +22,10 @@ from .. import __version__
 from ..errors import PraxistError
 from ..host import stdio
 from ..host.clock import SystemClock, pause_ms
+from ..host.default_scope import host_scope, refuse_second
+from ..host.fresh_place import FreshPlace
 from ..host.identity import identity_of
-from ..host.paths import HostPaths, RunPaths, RunSockets, host_scope, runtime_root
+from ..host.paths import RUNTIME_VARIABLE, HostPaths, RunPaths, RunSockets, runtime_root
 from ..host.runtime_dir import ensure_private
 from ..host.spawn import READY_FD
 from ..ledger.files import remove_leftovers, write_atomically
@@ -244,6 +246,7 @@ def _log_to(path: Path) -> None:
 
 def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
     """Everything that can be found wrong before anything is made."""
+    refuse_second()
     sockets = RunSockets.of(request.run)
     host = HostPaths(host_scope())
     start = _Start(request, sockets, host, identity)
@@ -261,8 +264,16 @@ def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
 def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
     """The run's directory of sockets with its `run.json`, while the run is up."""
     directory = start.sockets.directory
-    ensure_private(runtime_root())  # itself no link; so nothing is made behind one below
-    ensure_private(directory)
+    try:
+        ensure_private(runtime_root())  # itself no link; so nothing is made behind one below
+        ensure_private(directory)
+    except PraxistError as error:
+        error.help = [
+            "mend what the detail names, or ask who made it to remove it",
+            f"or name another directory of yours for sockets: {RUNTIME_VARIABLE}=DIR, the same for "
+            "all your runs on this host",
+        ]
+        raise
     _remove_sockets(directory)
     content = {
         "run_dir": str(run.run_dir),
@@ -322,6 +333,8 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
                     "path_unusable", f"{run.shutdown_fence}: {error.strerror}"
                 ) from error
 
+    root = runtime_root()
+    place = FreshPlace([root, root / "runs"], start.sockets.directory, SystemClock().mono_ms())
     report = ProcessReport(start.sockets.core, bytes.fromhex(start.secret))
     try:
         supervisor = Supervisor(
@@ -334,10 +347,12 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
             own_pid=os.getpid(),
             on_ready=lambda: announce(start.facts(children["broker"].facts)),
             on_child_ready=child_ready,
+            place=place,
         )
         failure = supervisor.run()
     finally:
         report.close()
+        place.close()
     if failure is not None:
         if failure.code == "profile_unsatisfiable":
             simulated = start.devices.sim is not None

@@ -22,6 +22,7 @@ from typing import Literal, Protocol
 from ..errors import PraxistError
 from ..host import spawn
 from ..host.clock import Clock
+from ..host.fresh_place import FreshPlace
 from ..host.service_manager import notify, watchdog_interval_ms
 from ..host.signal_pipe import SignalPipe
 from ..host.subreaper import become_subreaper
@@ -98,6 +99,7 @@ class Supervisor:
         own_pid: int,
         on_ready: Callable[[], None],
         on_child_ready: Callable[[str], None] = lambda name: None,
+        place: FreshPlace | None = None,
     ) -> None:
         """`first_line` gives a child's configuration; `on_ready` runs once all are ready."""
         self._children = list(children)
@@ -109,6 +111,7 @@ class Supervisor:
         self._own_pid = own_pid
         self._on_ready = on_ready
         self._on_child_ready = on_child_ready
+        self._place = place
         self._intensity = RestartIntensity()
         self._resting = {name: RestartIntensity() for name in RESTING}
         self._registry_intensity = RestartIntensity()
@@ -422,10 +425,14 @@ class Supervisor:
             due += [until for until in rests if until is not None]
         if self._watchdog_ms is not None:
             due.append(self._watchdog_at_ms)
+        if self._place is not None:
+            due.append(self._place.due_ms)
         return max(min(due) - now, 0) if due else None
 
     def _beat(self) -> None:
         now = self._clock.mono_ms()
+        if self._place is not None:
+            self._place.keep(now)
         if self._watchdog_ms is not None and now >= self._watchdog_at_ms:
             notify("WATCHDOG=1")
             self._watchdog_at_ms = now + self._watchdog_ms

@@ -109,7 +109,7 @@ def endpoint_of(path: str | os.PathLike[str]) -> str:
         raise PraxistError(
             "path_unusable",
             f"socket path {text} has {size} bytes; the kernel takes {limits.SOCKET_PATH_BYTES_MAX}",
-            ["set XDG_RUNTIME_DIR or PRAXIST_ZMQ_HOST_DIR to a shorter directory"],
+            ["set PRAXIST_ZMQ_RUNTIME_DIR or PRAXIST_ZMQ_HOST_DIR to a shorter directory"],
         )
     return f"ipc://{text}"
 

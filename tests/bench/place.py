@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from praxist_zmq.host.paths import HostPaths, RunPaths, host_scope
+from praxist_zmq.host.default_scope import host_scope
+from praxist_zmq.host.paths import HostPaths, RunPaths
 from tests.support.wait import wait_until
 
 CONTRACT = """\
@@ -156,7 +157,7 @@ def place(parent: Path = Path("/tmp")) -> Iterator[Place]:
         del os.environ[name]
     host = directory / "h"
     host.mkdir(mode=0o700)
-    os.environ["XDG_RUNTIME_DIR"] = str(directory)
+    os.environ["PRAXIST_ZMQ_RUNTIME_DIR"] = str(directory)
     os.environ["PRAXIST_ZMQ_HOST_DIR"] = str(host)
     try:
         command, compiled = _program(directory)

@@ -39,7 +39,7 @@ class FakeDriver:
 
     def environment(self, **variables: str) -> dict[str, str]:
         """The command's environment."""
-        kept = {name: os.environ[name] for name in ("PATH", "XDG_RUNTIME_DIR")}
+        kept = {name: os.environ[name] for name in ("PATH", "PRAXIST_ZMQ_RUNTIME_DIR")}
         paths = {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(self.libraries)}
         return {**kept, **paths, "FAKE_DRIVER": str(self.file), **variables}
 

@@ -70,11 +70,11 @@ def test_a_file_in_its_place(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "open", "foreign", "file"])
-def test_an_unsafe_runtime_directory(make_run: MakeRun, tmp_path: Path, kind: str) -> None:
+def test_an_unsafe_runtime_directory(
+    make_run: MakeRun, tmp_path: Path, host_directory: Path, kind: str
+) -> None:
     run = make_run()
-    base = tmp_path / "xdg"
-    base.mkdir(mode=0o700)
-    root = base / "praxist-zmq"
+    root = host_directory / "sockets"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     if kind == "link":
@@ -90,10 +90,11 @@ def test_an_unsafe_runtime_directory(make_run: MakeRun, tmp_path: Path, kind: st
         else:
             pytest.skip("only root can give a directory to another user")
     refused = run.cli(
-        "up", "--detach", "--config", str(run.contract), env={"XDG_RUNTIME_DIR": str(base)}
+        "up", "--detach", "--config", str(run.contract), env={"PRAXIST_ZMQ_RUNTIME_DIR": str(root)}
     )
     assert refused.status == 73, refused
     assert str(root) in refused.err
+    assert "PRAXIST_ZMQ_RUNTIME_DIR=DIR" in refused.err, "the way out is named"
     assert list(elsewhere.iterdir()) == []
     assert not run.processes()
 

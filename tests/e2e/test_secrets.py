@@ -124,7 +124,7 @@ def test_no_secret_byte_is_kept_or_told(make_run: MakeRun) -> None:
         assert client.wait(waits, 30).state == "completed"
     told.append(run.cli("stop", "--yes", "--json"))
     oracle.check_ended(run)
-    places = (run.dir.parent, run.host_dir, Path(os.environ["XDG_RUNTIME_DIR"]))
+    places = (run.dir.parent, run.host_dir, Path(os.environ["PRAXIST_ZMQ_RUNTIME_DIR"]))
     log = run.paths.attempt_log(f"{fails}.1").read_bytes()
     assert len(_held(log, made)) == len(made), "the experiment had them all"
     made["typed"] = (typed, typed)

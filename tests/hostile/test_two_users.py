@@ -51,7 +51,7 @@ class User:
             os.chown(path, uid, uid)
         self.environment = {
             **environment_of_others(),
-            "XDG_RUNTIME_DIR": str(self.home),
+            "PRAXIST_ZMQ_RUNTIME_DIR": str(self.home),
             "HOME": str(self.home),
             "PRAXIST_ZMQ_HOST_DIR": str(scope),
         }

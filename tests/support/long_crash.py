@@ -28,7 +28,7 @@ def fresh_run(name: str, slots: int = 3, settings: Sequence[str] = ()) -> Iterat
             del os.environ[variable]
     host = base / "h"
     host.mkdir(mode=0o700)
-    os.environ.update(XDG_RUNTIME_DIR=str(base), PRAXIST_ZMQ_HOST_DIR=str(host))
+    os.environ.update(PRAXIST_ZMQ_RUNTIME_DIR=str(base), PRAXIST_ZMQ_HOST_DIR=str(host))
     run = Run(base / "of" / name, slots=slots, settings=settings)
     try:
         run.up()

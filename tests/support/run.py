@@ -103,7 +103,7 @@ class Run:
             "HOME": str(run_dir.parent),
             "LANG": "C.UTF-8",
             "PYTHONPATH": str(ROOT),
-            "XDG_RUNTIME_DIR": os.environ["XDG_RUNTIME_DIR"],
+            "PRAXIST_ZMQ_RUNTIME_DIR": os.environ["PRAXIST_ZMQ_RUNTIME_DIR"],
             "PRAXIST_ZMQ_HOST_DIR": str(self.host_dir),
         }
         self.acknowledged: dict[str, str] = {}

@@ -39,7 +39,7 @@ def _quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith(("PRAXIST_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("PRAXIST_ZMQ_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("PRAXIST_ZMQ_HOST_DIR", str(tmp_path / "host"))
     monkeypatch.setenv("TZ", "UTC")
 

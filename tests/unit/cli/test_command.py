@@ -31,10 +31,16 @@ Call = Callable[..., Outcome]
 ROOT = Path(main_module.__file__).parents[2]
 
 
+def _published(run_dir: Path) -> None:
+    (run_dir / "resource_scheduler").mkdir(parents=True, exist_ok=True)
+    (run_dir / "resource_scheduler" / "endpoint.json").write_text("{}")
+
+
 def _live(name: str, run_dir: Path, pid: int | None = None) -> None:
     pid = os.getpid() if pid is None else pid
     folder = runtime_root() / "runs" / name
     folder.mkdir(parents=True)
+    _published(run_dir)
     supervisor = {
         "boot_id": boot_id(),
         "pid_namespace": own_namespace(),
@@ -59,13 +65,64 @@ def test_a_run_is_found_in_order(
     assert find_run(None) == run_dir
     inner = tmp_path / "other" / "deep" / "er"
     inner.mkdir(parents=True)
-    (tmp_path / "other" / "resource_scheduler").mkdir()
-    (tmp_path / "other" / "resource_scheduler" / "endpoint.json").write_text("{}")
+    _published(tmp_path / "other")
     monkeypatch.chdir(inner)
     assert find_run(None) == tmp_path / "other"
     monkeypatch.setenv("PRAXIST_RUN_DIR", str(run_dir))
     assert find_run(None) == run_dir
     assert find_run(str(outside)) == outside
+
+
+@pytest.mark.parametrize("place", ["", "resource_scheduler", "resource_scheduler/endpoint.json"])
+@pytest.mark.parametrize("planted", ["writable", "sticky", "foreign", "parent"])
+def test_what_a_stranger_may_have_planted_is_not_believed(
+    tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch, place: str, planted: str
+) -> None:
+    folder, own = tmp_path / "shared" / "other", tmp_path / "own"
+    _published(folder)
+    _live("a", own)
+    odd = folder / place
+    if planted == "foreign":
+        if os.getuid() != 0:
+            pytest.skip("only root can give a file to another user")
+        os.chown(odd, 12345, 12345)
+    elif planted == "parent":
+        folder.parent.chmod(0o777)
+    else:
+        odd.chmod(0o1777 if planted == "sticky" else 0o707)
+    inner = folder / "deep"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
+    with pytest.raises(PraxistError) as refused:
+        find_run(None)
+    assert refused.value.code == "unsafe_path"
+    assert any(f"--run-dir {folder}" in line for line in refused.value.help)
+    assert any(f"your own live run: --run-dir {own}" in line for line in refused.value.help)
+    assert find_run(str(folder)) == folder, "named, it is meant"
+    monkeypatch.chdir("/")
+    assert find_run(None) == own
+    own.chmod(0o777)
+    with pytest.raises(PraxistError) as replaced:
+        find_run(None)
+    assert replaced.value.code == "unsafe_path"
+
+
+def test_a_run_of_ours_in_a_sticky_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tmp" / "mine"
+    _published(folder)
+    folder.parent.chmod(0o1777)
+    monkeypatch.chdir(folder)
+    assert find_run(None) == folder
+
+
+def test_live_runs_in_a_directory_of_a_stranger_are_none_of_ours(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a directory to another user")
+    _live("a", tmp_path / "own")
+    os.chown(runtime_root() / "runs", 12345, 12345)
+    assert live_runs() == []
 
 
 def test_every_spelling_is_the_same_run(

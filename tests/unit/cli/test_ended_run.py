@@ -13,7 +13,7 @@ from praxist_zmq.host.paths import RunPaths, RunSockets
 @pytest.fixture
 def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     """A run whose scheduler ended in order."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "x"))
+    monkeypatch.setenv("PRAXIST_ZMQ_RUNTIME_DIR", str(tmp_path / "x"))
     run = RunPaths(tmp_path / "r")
     run.ledger.mkdir(parents=True)
     return run

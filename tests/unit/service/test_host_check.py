@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from praxist_zmq.errors import PraxistError
-from praxist_zmq.host.paths import HostPaths, host_scope
+from praxist_zmq.host.default_scope import host_scope
+from praxist_zmq.host.paths import HostPaths
 from praxist_zmq.host.simulation_file import set_fault
 from praxist_zmq.protocol.policy import Profile
 from praxist_zmq.service.child_config import SimulatedDevices

@@ -18,6 +18,7 @@ from praxist_zmq.errors import PraxistError
 from praxist_zmq.host import signals
 from praxist_zmq.host.attempt_files import AttemptFiles
 from praxist_zmq.host.clock import SystemClock
+from praxist_zmq.host.fresh_place import FreshPlace
 from praxist_zmq.host.identity import identity_of, stat_of
 from praxist_zmq.host.paths import HostPaths, RunPaths
 from praxist_zmq.host.remains import lock_of
@@ -387,7 +388,9 @@ def test_a_snapshot_that_the_disk_has_no_room_for_does_not_end_it(
         tried.append(sequence)
         raise PraxistError("no_space", "the fake disk is full")
 
-    service = RegistryService(host, ensure_scope(host.directory), SystemClock(), 60.0)
+    clock = SystemClock()
+    place = FreshPlace([], host.directory, clock.mono_ms())
+    service = RegistryService(host, ensure_scope(host.directory), clock, 60.0, place)
     real = service._ledger
     try:
         monkeypatch.setattr(Snapshots, "write", full)
@@ -399,3 +402,4 @@ def test_a_snapshot_that_the_disk_has_no_room_for_does_not_end_it(
         monkeypatch.undo()
         assert service._ledger is real
         service.close()
+        place.close()

@@ -46,7 +46,8 @@ def test_it_is_started_once_detached_and_found_again(host: HostPaths, asker: Ask
 def test_twenty_at_once_start_one(host: HostPaths) -> None:
     program = (
         "from praxist_zmq.service.registry_start import ensure_registry\n"
-        "from praxist_zmq.host.paths import HostPaths, host_scope\n"
+        "from praxist_zmq.host.default_scope import host_scope\n"
+        "from praxist_zmq.host.paths import HostPaths\n"
         "ensure_registry(HostPaths(host_scope()))"
     )
     others = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(6)]

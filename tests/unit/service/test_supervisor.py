@@ -33,7 +33,7 @@ class FakeRun:
         self.runtime = Path(tempfile.mkdtemp(dir="/tmp", prefix="pz-"))
         self.environment = {
             "PATH": os.environ["PATH"],
-            "XDG_RUNTIME_DIR": str(self.runtime),
+            "PRAXIST_ZMQ_RUNTIME_DIR": str(self.runtime),
             "PRAXIST_ZMQ_HOST_DIR": str(self.runtime / "host"),
             "PYTHONPATH": str(ROOT),
             # No fake broker registers; without this the registry would end for lack of runs.
@@ -132,7 +132,7 @@ def registry_pid(fake: FakeRun) -> int | None:
 
 def supervisor_pid(fake: FakeRun) -> int | None:
     """The pid of a detached supervisor, from run.json in this test's own directory."""
-    for file in (fake.runtime / "praxist-zmq" / "runs").glob("*/run.json"):
+    for file in (fake.runtime / "runs").glob("*/run.json"):
         pid: int = json.loads(file.read_text())["supervisor"]["pid"]
         return pid if alive(pid) else None
     return None
@@ -158,7 +158,7 @@ def test_starts_in_order_ends_in_reverse_order_and_leaves_nothing(fake: FakeRun)
     ends = [(fake.control / f"{name}.log").stat().st_mtime_ns for name in CHILDREN]
     assert ends == sorted(ends, reverse=True)
     assert all(fake.notes(name)[-1] == "term" for name in CHILDREN)
-    assert not list((fake.runtime / "praxist-zmq" / "runs").iterdir())
+    assert not list((fake.runtime / "runs").iterdir())
     assert not fake.living()
 
 
@@ -321,7 +321,7 @@ def test_children_end_in_order_when_the_supervisor_is_killed(fake: FakeRun) -> N
     assert all(fake.notes(name)[-1] == "eof" for name in CHILDREN)
     again = fake.up()
     fake.ready(again)
-    sockets = RunSockets(next((fake.runtime / "praxist-zmq" / "runs").iterdir()))
+    sockets = RunSockets(next((fake.runtime / "runs").iterdir()))
     assert not [path for path in sockets.directory.iterdir() if path.suffix == ".sock"]
 
 
@@ -621,5 +621,6 @@ def test_children_get_only_what_they_need_of_the_environment(fake: FakeRun) -> N
     fake.ready(process)
     raw = Path(f"/proc/{fake.pids('launcher')[0]}/environ").read_bytes()
     names = {entry.split(b"=")[0].decode() for entry in raw.split(b"\0") if entry}
-    assert {"PATH", "XDG_RUNTIME_DIR", "PRAXIST_ZMQ_HOST_DIR", "PYTHONPATH", "LC_ALL"} <= names
+    ours = {"PRAXIST_ZMQ_RUNTIME_DIR", "PRAXIST_ZMQ_HOST_DIR"}
+    assert {"PATH", "PYTHONPATH", "LC_ALL", *ours} <= names
     assert not names & {"SECRET_TOKEN", "FOO", "NOTIFY_SOCKET"}
