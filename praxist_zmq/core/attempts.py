@@ -15,7 +15,6 @@ from ..protocol.orders import (
     AdoptAttempt,
     Announce,
     ForgetAttempt,
-    ReleaseAttempt,
     StopAttempt,
     Welcome,
 )
@@ -169,7 +168,7 @@ def _release_again(turn: Turn, attempt: Attempt) -> None:
     name = attempt.attempt
     turn.soft.release_again.discard(name)
     if registry_side.may_go(turn, attempt):
-        turn.order(ReleaseAttempt(attempt=name))
+        registry_side.go(turn, name)
     else:
         turn.order(AbandonAttempt(attempt=name))
 

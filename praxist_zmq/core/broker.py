@@ -33,6 +33,7 @@ from . import (
     probe_grace,
     progress,
     queries,
+    recall,
     registry_side,
     start_gate,
     storm,
@@ -234,6 +235,7 @@ class Broker:
             evidence.store_read(turn, command)
         elif isinstance(command, FenceSeen):
             self.soft.fenced = command.present
+            recall.call_back(turn)
         elif isinstance(command, LedgerMeasured):
             self.soft.low_space = command.low_space
             self.soft.ledger_bytes = command.bytes_on_disk

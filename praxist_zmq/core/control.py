@@ -14,6 +14,7 @@ from ..protocol.text import OsText
 from .attempts import end
 from .commands import ClientRequest
 from .credentials import redact, restore_command
+from .recall import call_back
 from .selectors import select
 from .state import Job
 from .submit import submit
@@ -114,6 +115,7 @@ def hold(turn: Turn, request: req.HoldAdmission) -> Done:
     """Start nothing more, until it is released or the scheduler is started again. What is queued
     stays queued."""
     turn.soft.held = request.held
+    call_back(turn)
     return Done()
 
 

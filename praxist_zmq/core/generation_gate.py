@@ -51,10 +51,12 @@ def time_left_ms(found: Generation, soft: SoftState) -> float | None:
     return due - soft.now_ms
 
 
-def frozen(number: int, state: BrokerState) -> bool:
-    """Whether nothing of a generation may start any more."""
+def takes_class(number: int, work_class: str, state: BrokerState) -> bool:
+    """Whether such work of a generation may still start, as far as its phase says."""
     found = state.generations.get(number)
-    return found is not None and found.phase in ("frozen", "closed")
+    if found is None or found.phase == "open":
+        return True
+    return found.phase == "assessment" and work_class == "mature"
 
 
 def generation_refusal(

@@ -13,13 +13,14 @@ import math
 
 from ..protocol import events as ev
 from ..protocol import requests as req
-from ..protocol.orders import AbandonAttempt, WriteClosingSignal
+from ..protocol.orders import WriteClosingSignal
 from ..protocol.replies import GenerationReply
 from ..protocol.views import GenerationView
 from . import leases
 from .credentials import refuse_in_plain
 from .generation_gate import named, time_left_ms
 from .maturity import advice, maturity, quota_met
+from .recall import call_back
 from .soft import SoftState
 from .state import Attempt, BrokerState, Generation
 from .timestamps import rfc3339, timestamp
@@ -160,6 +161,7 @@ def assess(turn: Turn, request: req.AssessGeneration) -> GenerationReply:
             )
         )
         rejected = _reject_queue(turn, found, "generation_assessment", only_ordinary=True)
+        call_back(turn)
         if quota_met(found, turn.state):
             rejected += freeze_one(turn, found, _enough(found), signal=True)
     return _reply(turn, found, rejected)
@@ -196,9 +198,7 @@ def freeze_one(turn: Turn, found: Generation, reason: str, signal: bool) -> list
             )
         )
     rejected = _reject_queue(turn, found, "generation_closing", only_ordinary=False)
-    for attempt in _at_barrier(turn, found):
-        # It never ran, so it never will: its job is rejected when its shim has said so.
-        turn.order(AbandonAttempt(attempt=attempt.attempt))
+    call_back(turn)  # their jobs are rejected when their shims have said that nothing ran
     if found.signal:
         turn.send("files", WriteClosingSignal(generation=found.number, present=True))
     return rejected

@@ -15,16 +15,18 @@ from . import concurrency, credentials, lease_grant
 from .admission import halted_words
 from .commands import RegistrySaid
 from .concurrency import occupied
-from .generation_gate import frozen
 from .last_look import expect_look, waits_for_look
 from .placement import still_fits
 from .plan import denied as plan_denied
 from .plan import kept_envelope
+from .recall import wanted as still_wanted
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .turn import Turn
 from .withdraw import drop_plan
 
+GO_HOLDS_MS = 5_000
+"""A launcher that stalls longer asks again; a shim that does gives its attempt back."""
 REGISTER_PAUSE_MS = 2_000
 """Before a registration that was denied is tried again."""
 WANT_AGAIN_MS = 2_000
@@ -324,16 +326,19 @@ def _bound(turn: Turn, name: str) -> None:
         # then it waits again.
         turn.order(AbandonAttempt(attempt=name))
         return
+    go(turn, name)
+
+
+def go(turn: Turn, name: str) -> None:
+    """GO, for a while: whoever stalls with it must not deliver it when the world is another."""
     turn.soft.released.add(name)
-    turn.order(ReleaseAttempt(attempt=name))
+    turn.order(ReleaseAttempt(attempt=name, until_ms=turn.stamp.mono_ms + GO_HOLDS_MS))
 
 
 def may_go(turn: Turn, attempt: Attempt) -> bool:
     """Whether an attempt at its barrier is still wanted, may start now, and its devices still have
     the room."""
-    job = turn.state.jobs[attempt.job]
-    unwanted = job.cancel_reason is not None or frozen(job.generation, turn.state)
-    if unwanted or halted_words(turn.state, turn.soft) is not None:
+    if not still_wanted(attempt, turn.state, turn.soft):
         return False
     return still_fits(attempt, turn.state, turn.soft)
 

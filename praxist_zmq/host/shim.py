@@ -2,7 +2,7 @@
 
 It runs in its own session outside the evaluator's group, is a child subreaper, and stays until no
 descendant is left. It decides nothing, opens no socket, and never needs the launcher again once
-GO was given: a channel that closes before GO means "exit, nothing ran", after GO it means nothing.
+GO was taken: a channel that closes before that means "exit, nothing ran", after it means nothing.
 The file in the attempt's directory is evidence, never a signal, and losing it stops nothing.
 
 Standard library only, single-threaded: forked by the zygote, without an interpreter start. Every
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 LENGTH = struct.Struct("<I")
+UNTIL = struct.Struct("<q")
 CHANNEL_FRAME_BYTES_MAX = 8 * 1024 * 1024
 LAUNCH, GO = b"L", b"G"
 SHELL = b"/bin/sh"
@@ -36,12 +37,13 @@ MS = 1_000_000
 READ = os.O_RDONLY | os.O_CLOEXEC
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 SEND_FLAGS = _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL
+PEEK_FLAGS = _socket.MSG_DONTWAIT | _socket.MSG_PEEK
 RESET_SIGNALS = [number for number in range(1, 65) if number not in (9, 19, 32, 33)]
 """All but KILL, STOP, and the two that the C library keeps for itself."""
 
 
 class Barred(Exception):
-    """GO never came: the channel closed or carried a wrong nonce. Nothing ran."""
+    """GO never came, was called back or came too late. Nothing ran."""
 
 
 def launch_frame(command: list[bytes], cwd: bytes, environment: dict[bytes, bytes]) -> bytes:
@@ -51,6 +53,11 @@ def launch_frame(command: list[bytes], cwd: bytes, environment: dict[bytes, byte
     """
     flat = [item for pair in environment.items() for item in pair]
     return frame(LAUNCH, b"\0".join([cwd, b"%d" % len(command), *command, *flat]))
+
+
+def go_frame(nonce: bytes, until_ms: int) -> bytes:
+    """GO, to be taken up to a CLOCK_BOOTTIME in milliseconds."""
+    return frame(GO, UNTIL.pack(until_ms) + nonce)
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -141,10 +148,23 @@ class Shim:
             kind, body = self.receive()
             if kind == LAUNCH:
                 launch = body
-            elif kind == GO and body == self.nonce and launch:
+            elif kind == GO and body[UNTIL.size :] == self.nonce and launch and self.holds(body):
                 return launch.split(b"\0")
             else:
                 raise Barred
+
+    def holds(self, body: bytes) -> bool:
+        """Whether GO is still meant: it may have lain here, or with the launcher, for long.
+
+        The launcher calls it back by closing its side of the channel; its death does the same.
+        """
+        (until_ms,) = UNTIL.unpack(body[: UNTIL.size])
+        if time.clock_gettime_ns(time.CLOCK_BOOTTIME) > until_ms * MS:
+            return False
+        try:
+            return bool(self.channel.recv(1, PEEK_FLAGS))
+        except BlockingIOError:
+            return True
 
     def receive(self) -> tuple[bytes, bytes]:
         """One whole message. Raises Barred when the channel ends first."""

@@ -72,7 +72,7 @@ def rehearse() -> None:
         one.file = stage = os.memfd_create("rehearsal")
         one.prepare()
         ours.send(shim.launch_frame([b"/bin/true"], b"/", {b"A": b"B", b"C": b"D"}))
-        ours.send(shim.frame(shim.GO, b"nonce"))
+        ours.send(shim.go_frame(b"nonce", sys.maxsize // shim.MS))
         one.wait_for_go()
         one.record_go()
         one.leave(b"started", b', "leader": %b' % shim.identity_of(os.getpid()))

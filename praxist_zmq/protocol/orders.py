@@ -39,14 +39,16 @@ class SpawnAttempt(Frozen):
 
 
 class ReleaseAttempt(Frozen):
-    """GO: the binding is on disk; the evaluator may run."""
+    """GO: the binding is on disk; the evaluator may run. An abandon or a stop behind it calls it
+    back, as long as the shim has not taken it."""
 
     kind: Literal["release_attempt"] = "release_attempt"
     attempt: AttemptId = Field(description="Attempt")
+    until_ms: int = Field(description="CLOCK_BOOTTIME after which it does not hold any more")
 
 
 class AbandonAttempt(Frozen):
-    """End a waiting barrier; if the evaluator already ran, say so instead."""
+    """End a waiting barrier, and call back a GO; if the evaluator already ran, say so instead."""
 
     kind: Literal["abandon_attempt"] = "abandon_attempt"
     attempt: AttemptId = Field(description="Attempt")

@@ -6,6 +6,7 @@ not ordered and reports an end only as `core.launch` decides it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -26,7 +27,7 @@ from ..host.clock import Clock
 from ..host.identity import identity_from, open_pidfd
 from ..host.limits_in_force import disk_room, limit_words
 from ..host.nursery import Nursery, close_all
-from ..host.shim import GO, frame, launch_frame
+from ..host.shim import go_frame, launch_frame
 from ..protocol import orders
 from ..protocol.evidence import ExitRecord, StartedRecord
 from ..protocol.process import ProcessIdentity
@@ -182,10 +183,10 @@ class Attempts:
             handle.channel.fileno(), lambda mask: self._on_channel(handle, mask), mask
         )
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle, until_ms: int) -> None:
         if handle.life.phase is Phase.WAITING and not handle.abandoned:
             self.learn(handle, launch.GoGiven())
-            self._talk(handle, frame(GO, handle.nonce))
+            self._talk(handle, go_frame(handle.nonce, until_ms))
         elif handle.life.phase not in (Phase.WAITING, Phase.RELEASED):
             # At its barrier there is nothing new to say: the answer would be this order again.
             self.repeat(handle)
@@ -198,8 +199,19 @@ class Attempts:
         elif handle.life.phase is Phase.WAITING:
             handle.abandoned = True
             self.hang_up(handle)
-        elif handle.life.phase is not Phase.RELEASED:  # as above
+        elif handle.life.phase is Phase.RELEASED:
+            self.call_back(handle)
+        else:
             self.repeat(handle)
+
+    def call_back(self, handle: Handle) -> None:
+        """Take GO back. A shim that has not taken it ends, and nothing ran; one that has says so,
+        as if nothing had been called back."""
+        handle.outgoing.clear()
+        if handle.channel is not None:
+            with contextlib.suppress(OSError):  # the shim is gone
+                handle.channel.shutdown(socket.SHUT_WR)
+            self._talk(handle)
 
     def forget(self, handle: Handle) -> None:
         if handle.life.phase is Phase.ENDED:

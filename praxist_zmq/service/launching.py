@@ -117,11 +117,15 @@ class Launcher:
     def _exchange(self) -> None:
         """Receive and send until neither has anything: the link's descriptors tell of edges."""
         while True:
-            anew, bodies = self._link.receive()
-            if anew:
-                self._announce()
-            for body in bodies:
-                self._obey(body)
+            found = self._receive()
+            called_back = {
+                order.attempt
+                for order in found
+                if isinstance(order, orders.AbandonAttempt | orders.StopAttempt)
+            }
+            for order in found:
+                if not isinstance(order, orders.ReleaseAttempt) or order.attempt not in called_back:
+                    self._obey(order)
             self._attempts.start_waiting()
             reports = self._attempts.outbox
             if reports:
@@ -132,8 +136,23 @@ class Launcher:
                     # A new connection brings everything anyway; a full link needs this timer.
                     self._owed_at_ms = self._clock.mono_ms() + self._owed_pause_ms
                     self._owed_pause_ms = min(self._owed_pause_ms * 2, OWED_PAUSE_MAX_MS)
-            elif not bodies:
+            elif not found:
                 return
+
+    def _receive(self) -> list[orders.Order]:
+        """All orders that have come: a GO is not acted on before what follows it is known."""
+        found: list[orders.Order] = []
+        while True:
+            anew, bodies = self._link.receive()
+            if anew:
+                self._announce()
+            if not bodies:
+                return found
+            for body in bodies:
+                try:
+                    found.append(decode_order(body))
+                except PraxistError as error:
+                    LOG.error("an order was refused: %s", error)
 
     def _wait_s(self, timeout_ms: int | None) -> float | None:
         handles = self._attempts.handles.values()
@@ -193,12 +212,7 @@ class Launcher:
 
     # -- orders
 
-    def _obey(self, body: bytes) -> None:
-        try:
-            order = decode_order(body)
-        except PraxistError as error:
-            LOG.error("an order was refused: %s", error)
-            return
+    def _obey(self, order: orders.Order) -> None:
         if isinstance(order, orders.Welcome):
             return
         if isinstance(order, orders.Announce):
@@ -217,7 +231,12 @@ class Launcher:
             if not isinstance(order, orders.ForgetAttempt):
                 LOG.warning("%s for %s, which isn't in hand", order.kind, order.attempt)
         elif isinstance(order, orders.ReleaseAttempt):
-            attempts.release(handle)
+            if order.until_ms < self._clock.mono_ms():
+                # We have not run for a while: the broker looks once more before it says it again.
+                LOG.warning("GO for %s came too late", order.attempt)
+                self._announce()
+            else:
+                attempts.release(handle, order.until_ms)
         elif isinstance(order, orders.AbandonAttempt):
             attempts.abandon(handle)
         elif isinstance(order, orders.StopAttempt):

@@ -40,6 +40,8 @@ class EndingByOrder:
         if life.phase in (Phase.SPAWNING, Phase.WAITING, Phase.ENDED):
             self._attempts.abandon(handle)
             return
+        if life.phase is Phase.RELEASED:
+            self._attempts.call_back(handle)
         now = self._attempts.clock.mono_ms()
         kill_at = now + grace_ms
         if handle.stop is None:

@@ -96,8 +96,11 @@ class SimLauncher(SimProcess):
 
     def heard(self, wire: FakeWire, message: Any) -> None:
         """Orders, in order."""
+        ends = (orders.AbandonAttempt, orders.StopAttempt)
+        called_back = {order.attempt for order, _ in message[1] if isinstance(order, ends)}
         for order, late in message[1]:
-            self._obey(order, late)
+            if not isinstance(order, orders.ReleaseAttempt) or order.attempt not in called_back:
+                self._obey(order, late)
 
     def _obey(self, order: Any, late: bool) -> None:
         if isinstance(order, orders.Welcome | orders.IdentifyCaller):
@@ -113,7 +116,7 @@ class SimLauncher(SimProcess):
         elif handle is None:
             return
         elif isinstance(order, orders.ReleaseAttempt):
-            self._release(handle, late)
+            self._release(handle, order, late)
         elif isinstance(order, orders.AbandonAttempt):
             self._abandon(handle)
         elif isinstance(order, orders.StopAttempt):
@@ -151,8 +154,10 @@ class SimLauncher(SimProcess):
         shim.hang_up()
         self.after(5, lambda: self.learn(shim.attempt, launch.ShimGone(never_ran=True)))
 
-    def _release(self, handle: SimHandle, late: bool) -> None:
-        if handle.life.phase is Phase.WAITING and not handle.abandoned:
+    def _release(self, handle: SimHandle, order: orders.ReleaseAttempt, late: bool) -> None:
+        if order.until_ms < self.world.time.now_ms:
+            self._announce()
+        elif handle.life.phase is Phase.WAITING and not handle.abandoned:
             self.learn(handle.life.attempt, launch.GoGiven())
             self.run.shims[handle.life.attempt].go(late)
         else:
@@ -164,13 +169,22 @@ class SimLauncher(SimProcess):
         elif handle.life.phase is Phase.WAITING:
             if not handle.abandoned:
                 self._leave_barrier(handle, self.run.shims[handle.life.attempt])
+        elif handle.life.phase is Phase.RELEASED:
+            self._call_back(handle)
         else:
             self._repeat(handle)
+
+    def _call_back(self, handle: SimHandle) -> None:
+        shim = self.run.shims[handle.life.attempt]
+        if shim.call_back():
+            self.after(5, lambda: self.learn(shim.attempt, launch.ShimGone(never_ran=True)))
 
     def _stop(self, handle: SimHandle, grace_ms: int) -> None:
         if handle.life.phase in (Phase.SPAWNING, Phase.WAITING, Phase.ENDED):
             self._abandon(handle)
             return
+        if handle.life.phase is Phase.RELEASED:
+            self._call_back(handle)
         shim = self.run.shims.get(handle.life.attempt)
         if shim is not None:
             self.learn(handle.life.attempt, launch.Signalled())

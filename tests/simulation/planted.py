@@ -16,6 +16,7 @@ from praxist_zmq.core import (
     launch,
     lease_grant,
     leases,
+    recall,
     registry_side,
     submit,
     watching,
@@ -81,7 +82,7 @@ def grant_after_freeze(patch: Patch) -> None:
 
 def start_after_freeze(patch: Patch) -> None:
     """What stands at its barrier goes on, whatever became of its generation."""
-    patch.setattr(registry_side, "frozen", lambda *_: False)
+    patch.setattr(recall, "takes_class", lambda *_: True)
     patch.setattr(generations, "_at_barrier", lambda *_: [])
 
 

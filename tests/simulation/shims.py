@@ -85,11 +85,20 @@ class SimShim:
             self.run.launcher.noticed(self.attempt)
 
     def go(self, late: bool) -> None:
-        """GO is in its channel: it is read even if the launcher dies now."""
-        self.went = True
+        """GO is in its channel: it is read a little later, unless it is called back."""
         self._later(self.world.rng.randint(0, 4), lambda: self._start(late))
 
+    def call_back(self) -> bool:
+        """Its launcher takes GO back: whether that comes in time."""
+        if self.went:
+            return False
+        self.hang_up()
+        return True
+
     def _start(self, late: bool) -> None:
+        if self.launcher is None:
+            return  # its channel closed before it took GO
+        self.went = True
         self._tell(launch.Going())
         if self.exec_fails:
             self.world.starts(self, late=False)

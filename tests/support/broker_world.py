@@ -382,9 +382,18 @@ class World:
         if self.to_launcher and isinstance(self.to_launcher[0], orders.Announce):
             self.to_launcher.popleft()
             self.connect_launcher()
+        elif self.to_launcher and self._called_back(self.to_launcher[0]):
+            self.to_launcher.popleft()
         elif self.to_launcher:
             for report in self.launcher.obey(self.to_launcher.popleft()):
                 self.to_broker.append(LauncherSaid("launcher", report))
+
+    def _called_back(self, order: Any) -> bool:
+        """As the real one, it looks through all that has come before it acts on a GO."""
+        ends = (orders.AbandonAttempt, orders.StopAttempt)
+        return isinstance(order, orders.ReleaseAttempt) and any(
+            isinstance(other, ends) and other.attempt == order.attempt for other in self.to_launcher
+        )
 
     def settle(self) -> None:
         """Deliver until nothing waits."""

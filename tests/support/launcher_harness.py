@@ -215,8 +215,9 @@ class Bench:
         shim: ProcessIdentity = self.expect("attempt_ready", attempt=attempt).shim
         return shim
 
-    def go(self, attempt: str) -> None:
-        self.order(ReleaseAttempt(attempt=attempt))
+    def go(self, attempt: str, holds_ms: int = 600_000) -> None:
+        until_ms = SystemClock().mono_ms() + holds_ms
+        self.order(ReleaseAttempt(attempt=attempt, until_ms=until_ms))
 
     def launch(self, attempt: str, command: Iterable[bytes | str], **more: Any) -> tuple[Any, Any]:
         """(shim, leader) of a running attempt."""

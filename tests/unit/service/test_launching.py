@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from praxist_zmq.host.identity import is_alive
-from praxist_zmq.protocol.orders import AbandonAttempt, Announce
+from praxist_zmq.protocol.orders import AbandonAttempt, Announce, StopAttempt
 from tests.support.launcher_harness import Bench, daemon_code
 from tests.support.wait import wait_until
 
@@ -53,13 +57,48 @@ def test_an_order_that_is_obeyed_already_is_not_answered_with_what_asks_for_it(
     os.kill(shim.pid, signal.SIGSTOP)
     for _ in range(2):
         bench.go("j-1.1")
-    bench.order(AbandonAttempt(attempt="j-1.1"))
     bench.ready("j-2.1", ["true"])  # all orders before it were obeyed
     assert len(bench.seen("attempt_ready", "j-1.1")) == 1
     os.kill(shim.pid, signal.SIGCONT)
-    assert bench.ended("j-1.1").exit_code == 0, "what was told to go is not abandoned"
-    bench.order(AbandonAttempt(attempt="j-2.1"))
-    assert bench.ended("j-2.1").outcome == "never_ran"
+    assert bench.ended("j-1.1").exit_code == 0
+
+
+@pytest.mark.parametrize("end", [AbandonAttempt, partial(StopAttempt, grace_ms=60_000)])
+def test_a_go_that_its_shim_has_not_taken_is_called_back(
+    bench: Bench, end: Callable[..., Any]
+) -> None:
+    shim = bench.ready("j-1.1", ["true"])
+    os.kill(shim.pid, signal.SIGSTOP)
+    bench.go("j-1.1")
+    bench.ready("j-2.1", ["true"])
+    bench.order(end(attempt="j-1.1"))
+    bench.ready("j-3.1", ["true"])
+    with contextlib.suppress(ProcessLookupError):  # a stop wakes it too
+        os.kill(shim.pid, signal.SIGCONT)
+    assert bench.ended("j-1.1").outcome == "never_ran"
+    assert not is_alive(shim)
+
+
+@pytest.mark.parametrize("end", [AbandonAttempt, partial(StopAttempt, grace_ms=60_000)])
+def test_a_launcher_that_was_away_looks_through_its_orders_before_it_gives_go(
+    bench: Bench, end: Callable[..., Any]
+) -> None:
+    bench.ready("j-1.1", ["true"])
+    assert bench.process is not None
+    os.kill(bench.process.pid, signal.SIGSTOP)
+    bench.go("j-1.1")
+    bench.order(end(attempt="j-1.1"))
+    os.kill(bench.process.pid, signal.SIGCONT)
+    assert bench.ended("j-1.1").outcome == "never_ran"
+
+
+def test_a_go_that_comes_too_late_is_asked_for_again(bench: Bench) -> None:
+    bench.ready("j-1.1", ["true"])
+    told = len(bench.seen("attempt_ready", "j-1.1"))
+    bench.go("j-1.1", holds_ms=-1)
+    wait_until(lambda: len(bench.seen("attempt_ready", "j-1.1")) > told, "its report again")
+    bench.go("j-1.1")
+    assert bench.ended("j-1.1").exit_code == 0
 
 
 def test_arguments_and_environment_arrive_byte_exact(bench: Bench) -> None:
