@@ -17,7 +17,9 @@ UTILIZATION_LIMIT_PCT = 100.0
 MEMORY_LIMIT_PCT = 95
 QUIET_MEMORY_MIB = 256
 QUIET_UTILIZATION_PCT = 5.0
-"""A device is idle enough for exclusive work up to here: a driver keeps some for itself."""
+"""A device is idle enough for exclusive work up to here."""
+DRIVER_MEMORY_PCT, DRIVER_MEMORY_MIB_MAX = 5, 1024
+"""So much of a device nobody's process holds may be the driver's own, where it does not tell."""
 ROUNDING = 1e-6
 """Percent points. Sums of floats: 33.4 + 33.3 + 33.3 is a hundred."""
 MIB_PER_GIB = 1024
@@ -52,6 +54,13 @@ def is_exclusive(envelope: Envelope) -> bool:
     return envelope.exclusive or envelope.memory_mib is None or envelope.utilization_pct is None
 
 
-def memory_limit_mib(total_mib: int) -> int:
-    """What allocations and foreign processes together may use of a device."""
-    return total_mib * MEMORY_LIMIT_PCT // 100
+def memory_limit_mib(total_mib: int, driver_mib: int = 0) -> int:
+    """What allocations and foreign processes together may use of a device, of which the driver
+    keeps some for itself: that is nobody's use, and cannot be promised."""
+    return min(total_mib * MEMORY_LIMIT_PCT // 100, max(0, total_mib - driver_mib))
+
+
+def driver_memory_mib_max(total_mib: int) -> int:
+    """How much memory without a process is taken for the driver's own."""
+    share = min(total_mib * DRIVER_MEMORY_PCT // 100, DRIVER_MEMORY_MIB_MAX)
+    return max(QUIET_MEMORY_MIB, share)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..protocol.reports import DeviceProcess, DeviceSample
 from ..protocol.views import Attribution
+from .demand import QUIET_UTILIZATION_PCT, driver_memory_mib_max, memory_limit_mib
 
 Root = tuple[int, int]
 """(pid, start ticks)."""
@@ -49,6 +50,14 @@ class DeviceLoad:
     declared_utilization_pct: float
     external: tuple[DeviceProcess, ...]
     """Processes of nobody's on it."""
+    driver_memory_mib: int = 0
+    """What the driver keeps for itself: nobody's use, and not to be promised."""
+
+    @property
+    def memory_limit_mib(self) -> int | None:
+        """What may be promised of it in all; None is unknown."""
+        total = self.sample.memory_total_mib
+        return None if total is None else memory_limit_mib(total, self.driver_memory_mib)
 
     @property
     def held_alone(self) -> bool:
@@ -101,14 +110,18 @@ def load_of(sample: DeviceSample, holdings: tuple[Holding, ...]) -> DeviceLoad:
     )
     if alone:
         held_utilization_pct = max(held_utilization_pct, sample.utilization_pct or 0.0)
+    external_mib = _rest(sample.memory_used_mib, sum(memory.values()))
+    external_pct = 0.0 if alone else _rest_pct(sample.utilization_pct, sum(busy.values()))
+    driver_mib = sample.memory_reserved_mib
+    if driver_mib is None:
+        driver_mib = _unclaimed_mib(sample, external, external_mib, external_pct)
+        external_mib = _rest(external_mib, driver_mib)
     return DeviceLoad(
         sample=sample,
         holdings=holdings,
         attribution=attribution,
-        external_memory_mib=_rest(sample.memory_used_mib, sum(memory.values())),
-        external_utilization_pct=(
-            0.0 if alone else _rest_pct(sample.utilization_pct, sum(busy.values()))
-        ),
+        external_memory_mib=external_mib,
+        external_utilization_pct=external_pct,
         held_memory_mib=sum(
             max(h.memory_mib or 0, memory.get(f"{h.run} {h.attempt}", 0)) for h in holdings
         ),
@@ -116,7 +129,24 @@ def load_of(sample: DeviceSample, holdings: tuple[Holding, ...]) -> DeviceLoad:
         declared_memory_mib=sum(h.memory_mib or 0 for h in holdings),
         declared_utilization_pct=sum(h.utilization_pct or 0.0 for h in holdings),
         external=tuple(external),
+        driver_memory_mib=driver_mib,
     )
+
+
+def _unclaimed_mib(
+    sample: DeviceSample,
+    external: Sequence[DeviceProcess],
+    external_mib: int | None,
+    external_pct: float | None,
+) -> int:
+    """The driver's own part of the memory in use, where it does not tell that: what is in use while
+    nobody's process is there and nothing is busy, if it is no more than a driver keeps."""
+    total = sample.memory_total_mib
+    if sample.processes is None or external or external_mib is None or total is None:
+        return 0
+    if external_pct is None or external_pct > QUIET_UTILIZATION_PCT:
+        return 0
+    return external_mib if external_mib <= driver_memory_mib_max(total) else 0
 
 
 def without(load: DeviceLoad, leaving: Sequence[Holding]) -> DeviceLoad:

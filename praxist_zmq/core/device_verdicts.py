@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..protocol.ids import job_of
 from ..protocol.reports import DeviceSample
 from ..protocol.views import DeviceVerdict
-from .demand import Demand, memory_limit_mib
+from .demand import Demand
 from .device_load import DeviceLoad, load_of
 from .devices import external_words
 from .room import room
@@ -28,7 +28,6 @@ def device_verdicts(
 
 def _verdict(demand: Demand, look: Look, soft: SoftState) -> DeviceVerdict:
     load = look.load
-    total = load.sample.memory_total_mib
     memory, busy = look.room.free_memory_mib, look.room.free_utilization_pct
     return DeviceVerdict(
         index=load.sample.index,
@@ -37,8 +36,8 @@ def _verdict(demand: Demand, look: Look, soft: SoftState) -> DeviceVerdict:
         verdict=device_words(look, others_on(load, soft))[:500],
         need_memory_mib=demand.memory_mib,
         need_utilization_pct=demand.utilization_pct,
-        memory_total_mib=total,
-        memory_limit_mib=None if total is None else memory_limit_mib(total),
+        memory_total_mib=load.sample.memory_total_mib,
+        memory_limit_mib=load.memory_limit_mib,
         declared_memory_mib=load.declared_memory_mib,
         declared_utilization_pct=load.declared_utilization_pct,
         external_memory_mib=load.external_memory_mib,

@@ -164,6 +164,7 @@ def _reads_alike(one: DeviceSample, other: DeviceSample) -> bool:
         and one.memory_used_mib == other.memory_used_mib
         and one.utilization_pct == other.utilization_pct
         and one.memory_total_mib == other.memory_total_mib
+        and one.memory_reserved_mib == other.memory_reserved_mib
         and one.index == other.index
         and one.processes == other.processes
         and one.reason == other.reason

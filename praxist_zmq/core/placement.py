@@ -15,7 +15,7 @@ from ..protocol.policy import Profile
 from ..protocol.reports import HostSampled
 from ..protocol.views import Blocker
 from .demand import Demand, demand_of, memory_limit_mib
-from .device_load import without
+from .device_load import DeviceLoad, load_of, without
 from .room import room
 from .shortage import device_blockers
 from .soft import SoftState
@@ -150,12 +150,22 @@ def placed(demand: Demand, looks: Iterable[Look]) -> Placement:
             DeviceFacts(
                 uuid=look.load.sample.uuid,
                 memory_total_mib=look.load.sample.memory_total_mib,
-                foreign_memory_mib=look.load.external_memory_mib,
+                foreign_memory_mib=_not_to_promise_mib(look.load),
                 foreign_utilization_pct=look.load.external_utilization_pct,
             )
             for look in looks
         ),
     )
+
+
+def _not_to_promise_mib(load: DeviceLoad) -> int | None:
+    """Of the 95 % that the registry may promise: what others use, and what the driver keeps beyond
+    the rest."""
+    foreign, total = load.external_memory_mib, load.sample.memory_total_mib
+    limit = load.memory_limit_mib
+    if foreign is None or limit is None or total is None:
+        return foreign
+    return foreign + memory_limit_mib(total) - limit
 
 
 def still_fits(attempt: Attempt, state: BrokerState, soft: SoftState) -> bool:
@@ -208,7 +218,7 @@ def never_fits(profile: Profile, sample: HostSampled) -> str | None:
         fitting = sum(
             1
             for device in usable
-            if device.memory_total_mib is None or need <= memory_limit_mib(device.memory_total_mib)
+            if (limit := load_of(device, ()).memory_limit_mib) is None or need <= limit
         )
         if fitting < profile.gpu_count:
             return (

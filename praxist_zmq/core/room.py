@@ -16,7 +16,6 @@ from .demand import (
     ROUNDING,
     UTILIZATION_LIMIT_PCT,
     Demand,
-    memory_limit_mib,
 )
 from .device_load import DeviceLoad
 
@@ -43,7 +42,7 @@ class Room:
     memory_short_mib: int = 0
     utilization_short_pct: float = 0.0
     free_memory_mib: int | None = None
-    """Below 95 % of it; None is unknown."""
+    """Below what may be promised of it; None is unknown."""
     free_utilization_pct: float | None = None
     alone: bool = False
     """The demand would have it to itself."""
@@ -76,10 +75,9 @@ def room(load: DeviceLoad, demand: Demand, extra: Extra | None = None) -> Room:
     blind = memory is None or busy is None
     alone = demand.exclusive or blind
     held_alone = load.held_alone or (extra is not None and extra.exclusive)
-    total = device.memory_total_mib
-    if memory is None and total is not None:
+    if memory is None:
         # What is in use is not told; the whole of it is the most that there can be.
-        memory = memory_limit_mib(total)
+        memory = load.memory_limit_mib
     short_mib, short_pct = 0, 0.0
     if memory is not None and demand.memory_mib is not None:
         short_mib = max(0, demand.memory_mib - memory)
@@ -97,11 +95,10 @@ def room(load: DeviceLoad, demand: Demand, extra: Extra | None = None) -> Room:
 
 
 def free(load: DeviceLoad) -> tuple[int | None, float | None]:
-    """(MiB below 95 %, percent points below 100) that nobody holds or uses. Can be negative."""
-    device = load.sample
-    memory: int | None = None
-    if device.memory_total_mib is not None and load.external_memory_mib is not None:
-        limit = memory_limit_mib(device.memory_total_mib)
+    """(MiB below what may be promised, percent points below 100) that nobody holds or uses. Can be
+    negative."""
+    memory, limit = None, load.memory_limit_mib
+    if limit is not None and load.external_memory_mib is not None:
         memory = limit - load.external_memory_mib - load.held_memory_mib
     busy: float | None = None
     if load.external_utilization_pct is not None:
@@ -129,8 +126,8 @@ def tightness(load: DeviceLoad) -> tuple[float, float, float]:
     """How full a device is: the tighter of memory and utilisation as a share of its bound, then
     what is seen, then what is held. The emptiest comes first. Source: seed 000 "Task Contract"."""
     memory, busy = free(load)
-    total = load.sample.memory_total_mib
-    memory_share = 0.0 if memory is None or not total else 1.0 - memory / memory_limit_mib(total)
+    limit = load.memory_limit_mib
+    memory_share = 0.0 if memory is None or not limit else 1.0 - memory / limit
     busy_share = 0.0 if busy is None else 1.0 - busy / UTILIZATION_LIMIT_PCT
     seen = load.sample.utilization_pct or 0.0
     return max(memory_share, busy_share), seen, load.declared_utilization_pct

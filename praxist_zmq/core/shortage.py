@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..protocol.views import Blocker
-from .demand import UTILIZATION_LIMIT_PCT, Demand, memory_limit_mib
+from .demand import MEMORY_LIMIT_PCT, UTILIZATION_LIMIT_PCT, Demand
+from .device_load import DeviceLoad
 from .storm import pause_blocker
 from .survey import Look
 
@@ -75,20 +76,33 @@ def _memory(demand: Demand, looks: Sequence[Look]) -> list[Blocker]:
         return []
     best = max(short, key=lambda look: look.room.free_memory_mib or 0)
     need, free = demand.memory_mib or 0, max(0, best.room.free_memory_mib or 0)
-    total = best.load.sample.memory_total_mib
     external = best.load.external_memory_mib or 0
     foreign = f" ({gib(external)} in use by others)" if external else ""
     text = f"memory: needs {gib(need)}, at best {gib(free)} free on {device_name(best)}{foreign}"
+    text += _bound_words(best.load, need - free)
     return [
         Blocker(
             code="gpu_memory_short",
             detail=text,
             need=need,
             free=free,
-            limit=None if total is None else memory_limit_mib(total),
+            limit=best.load.memory_limit_mib,
             unit="MiB",
         )
     ]
+
+
+def _bound_words(load: DeviceLoad, short_mib: int) -> str:
+    """What may be promised of a device, where all of it would be enough."""
+    total, limit = load.sample.memory_total_mib, load.memory_limit_mib
+    if total is None or limit is None or short_mib > total - limit:
+        return ""
+    driver = load.driver_memory_mib
+    kept = f" and its driver keeps {gib(driver)}" if driver else ""
+    return (
+        f"; {gib(limit)} of its {gib(total)} may be promised: at most {MEMORY_LIMIT_PCT} % of a "
+        f"device{kept}"
+    )
 
 
 def _alone(demand: Demand, looks: Sequence[Look]) -> list[Blocker]:

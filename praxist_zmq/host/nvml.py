@@ -159,14 +159,14 @@ class NvmlDriver:
         state: DeviceState = "available"
         try:
             told["name"] = self._name(calls)
-            told["memory_total_mib"], told["memory_used_mib"] = _memory(calls)
+            told.update(_memory(calls))
             if _mig_enabled(calls):
                 state = "unsupported"
                 calls.notes.append("MIG is on: no automatic placement")
             else:
                 read = self._utilization.read(calls, uuid, asked_at_ms)
                 told["utilization_pct"], told["utilization_read_us"] = read.busy_pct, read.read_us
-                total = told["memory_total_mib"]
+                total = told.get("memory_total_mib")
                 told["processes"] = self._processes.read(calls, uuid, total, asked_at_ms)
         except DeviceFailed as failure:
             state = failure.state
@@ -244,20 +244,28 @@ def _by_index(device: DeviceSample) -> tuple[int, str]:
     return (device.index, device.uuid)
 
 
-def _memory(calls: DeviceCalls) -> tuple[int | None, int | None]:
-    """(total, used) in MiB: total rounded down, used rounded up."""
-    info = calls.ask("nvmlDeviceGetMemoryInfo")
+def _memory(calls: DeviceCalls) -> dict[str, int]:
+    """What is told of the memory, in MiB: all of it rounded down; what is in use, and what the
+    driver keeps for itself, rounded up. Only the second form of the question tells those apart."""
+    info = calls.ask("nvmlDeviceGetMemoryInfo", calls.nvml.nvmlMemory_v2)
+    if isinstance(info, NotTold):
+        info = calls.ask("nvmlDeviceGetMemoryInfo")
     if isinstance(info, NotTold):
         calls.unknown("memory", info.text)
-        return None, None
+        return {}
     total, used = int(info.total), int(info.used)
+    reserved = getattr(info, "reserved", None)
     if total < MIB:
         calls.unknown("memory", "the driver says that there is none")
-        return None, None
-    if used > total:
+        return {}
+    told = {"memory_total_mib": total // MIB}
+    if used + (reserved or 0) > total:
         calls.unknown("memory in use", "the driver says more than there is")
-        return total // MIB, None
-    return total // MIB, min(-(-used // MIB), total // MIB)
+        return told
+    told["memory_used_mib"] = min(-(-used // MIB), total // MIB)
+    if reserved is not None:
+        told["memory_reserved_mib"] = -(-int(reserved) // MIB)
+    return told
 
 
 def _mig_enabled(calls: DeviceCalls) -> bool:

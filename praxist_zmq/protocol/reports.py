@@ -154,6 +154,11 @@ class DeviceSample(Frozen):
     )
     memory_total_mib: int | None = Field(default=None, description="Physical memory")
     memory_used_mib: int | None = Field(default=None, description="In use by anyone")
+    memory_reserved_mib: int | None = Field(
+        default=None,
+        description="What the driver and the firmware keep of it for themselves, not part of what "
+        "is in use; null where the driver does not tell it apart: then it is part of that",
+    )
     utilization_pct: float | None = Field(default=None, description="Busy share")
     utilization_read_us: int | None = Field(
         default=None,

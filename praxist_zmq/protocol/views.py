@@ -182,7 +182,7 @@ class DeviceVerdict(Frozen):
     need_memory_mib: int | None = Field(description="Declared; null is unknown: exclusive")
     need_utilization_pct: float | None = Field(description="Declared; null is unknown: exclusive")
     memory_total_mib: int | None = Field(description="Physical memory")
-    memory_limit_mib: int | None = Field(description="95 % of it")
+    memory_limit_mib: int | None = Field(description="Of it may be promised")
     declared_memory_mib: int = Field(description="Held by allocations of all runs")
     declared_utilization_pct: float = Field(description="Held by allocations of all runs")
     external_memory_mib: int | None = Field(description="In use by others")
@@ -299,7 +299,7 @@ class DeviceView(Frozen):
     other_runs: tuple[HoldingRun, ...] = Field(
         default=(), description="Those of them that are not this run"
     )
-    free_memory_mib: int | None = Field(default=None, description="Below 95 %; null is unknown")
+    free_memory_mib: int | None = Field(default=None, description="To promise; null is unknown")
     free_utilization_pct: float | None = Field(
         default=None, description="Below 100 %; null is unknown"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support import nvml_stub as nvml
-from tests.support.nvml_stub import GIB, Stub, StubDevice, nvml_library
+from tests.support.nvml_stub import GIB, MIB, Stub, StubDevice, nvml_library
 from tests.support.nvml_stub import nvml_stub as stub
 from tests.support.run import Run
 from tests.support.run_fixtures import MakeRun
@@ -17,6 +17,23 @@ __all__ = ["nvml_library", "stub"]
 def devices(run: Run) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = run.cli("gpus", "--json").ok().document["devices"]
     return found
+
+
+def test_an_idle_card_takes_exclusive_work_beside_what_its_driver_keeps(
+    make_run: MakeRun, stub: Stub
+) -> None:
+    a10 = StubDevice("GPU-aaaa", name="NVIDIA A10", memory_total=23_028 * MIB, reserved=517 * MIB)
+    stub.write(a10)
+    run = make_run()
+    run.environment.update(stub.environment)
+    run.up()
+    alone = ("launch", "--peer", "p1", "--profile", "gpu", "--tag")
+    assert run.cli(*alone, "told", "--", "true").status == 0
+    a10.memory_used, a10.reserved = 517 * MIB, None  # as an older library has it
+    stub.write()
+    wait_until(lambda: devices(run)[0]["memory_used_mib"] == 517, "the older form")
+    assert run.cli(*alone, "untold", "--", "true").status == 0
+    run.down()
 
 
 def test_devices_of_the_driver_are_seen_used_and_lost(make_run: MakeRun, stub: Stub) -> None:

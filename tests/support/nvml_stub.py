@@ -60,6 +60,8 @@ class StubDevice:
     uuid: str
     memory_total: int = 80 * GIB
     memory_used: int = 0
+    reserved: int | None = None
+    """Bytes that the driver keeps for itself; None: the library cannot tell them apart."""
     utilization: int = 0
     samples: list[tuple[int, int]] = field(default_factory=list)
     """(stamp, percent); none: one reading of now."""
@@ -75,6 +77,8 @@ class StubDevice:
         yield f"uuid {self.uuid}"
         yield f"name {self.name}"
         yield f"memory {self.memory_total} {self.memory_used}"
+        if self.reserved is not None:
+            yield f"reserved {self.reserved}"
         yield f"utilization {self.utilization}"
         yield f"mig {int(self.mig)} {int(self.mig)}"
         for stamp, percent in self.samples:

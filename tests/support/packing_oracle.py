@@ -120,8 +120,15 @@ def load(device: DeviceSample, rows: Sequence[Held]) -> Load:
     if device.memory_used_mib is not None:
         foreign_mib = max(0, device.memory_used_mib - sum(seen_mib.values()))
     total = device.memory_total_mib
+    reserved = device.memory_reserved_mib or 0
+    if device.memory_reserved_mib is None and total is not None and foreign_mib is not None:
+        # Nobody is there and nothing is busy: a little of it is the driver's own.
+        little = foreign_mib <= max(256, min(1024, total // 20))
+        idle = foreign_pct is not None and foreign_pct <= QUIET_PCT
+        if little and idle and not foreigners and device.processes is not None:
+            reserved, foreign_mib = foreign_mib, 0
     return Load(
-        limit_mib=None if total is None else total * 95 // 100,
+        limit_mib=None if total is None else min(total * 95 // 100, total - reserved),
         memory_mib=None if foreign_mib is None else Fraction(ours_mib + foreign_mib),
         utilization_pct=None if foreign_pct is None else ours_pct + foreign_pct,
         foreign_mib=foreign_mib,

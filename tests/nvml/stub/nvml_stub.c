@@ -9,6 +9,8 @@
  *   device ID uuid TEXT                and so for each device:
  *   device ID name TEXT
  *   device ID memory TOTAL USED        bytes
+ *   device ID reserved BYTES           of them the driver's own, not in USED; without this line the
+ *                                      library has no second form of that question
  *   device ID utilization PERCENT
  *   device ID sample STAMP PERCENT     a reading with a stamp; none given: one of now
  *   device ID mig CURRENT PENDING
@@ -38,16 +40,18 @@
 #define NOT_SUPPORTED 3
 #define NOT_FOUND 6
 #define INSUFFICIENT_SIZE 7
+#define FUNCTION_NOT_FOUND 13
 
 typedef unsigned long long u64;
 typedef struct { unsigned pid; u64 memory; unsigned instance, compute_instance; } process_t;
 typedef struct { unsigned pid; u64 stamp; unsigned sm, mem, enc, dec; } busy_t;
 typedef struct { u64 stamp; union { double d; unsigned ui; u64 u; } value; } sample_t;
+typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2_t;
 typedef struct { char call[16]; int device, code; long delay_ms; } rule_t;
 typedef struct {
     char uuid[128], name[128];
-    u64 total, used;
-    unsigned utilization, mig[2];
+    u64 total, used, reserved;
+    unsigned utilization, mig[2], reserves;
     process_t compute[ROWS], graphics[ROWS];
     unsigned computes, graphicses, busies, samples;
     busy_t busy[ROWS];
@@ -82,6 +86,7 @@ static void read_device(int id, const char *what, char *rest) {
     if (!strcmp(what, "uuid")) snprintf(d->uuid, sizeof d->uuid, "%.96s", rest);
     else if (!strcmp(what, "name")) snprintf(d->name, sizeof d->name, "%.96s", rest);
     else if (!strcmp(what, "memory")) { d->total = a; d->used = b; }
+    else if (!strcmp(what, "reserved")) { d->reserved = a; d->reserves = 1; }
     else if (!strcmp(what, "utilization")) d->utilization = a;
     else if (!strcmp(what, "mig")) { d->mig[0] = a; d->mig[1] = b; }
     else if (!strcmp(what, "sample") && d->samples < ROWS) {
@@ -210,8 +215,19 @@ int nvmlDeviceGetMemoryInfo(void *handle, u64 *memory) {
     DEVICE(handle);
     ENTER("memory");
     memory[0] = d->total;
-    memory[1] = d->total - d->used;
-    memory[2] = d->used;
+    memory[1] = d->total - d->used - d->reserved;
+    memory[2] = d->used + d->reserved;
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(void *handle, memory_v2_t *memory) {
+    DEVICE(handle);
+    if (!d->reserves) return FUNCTION_NOT_FOUND;
+    ENTER("memory");
+    memory->total = d->total;
+    memory->reserved = d->reserved;
+    memory->free = d->total - d->used - d->reserved;
+    memory->used = d->used;
     return OK;
 }
 

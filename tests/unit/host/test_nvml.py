@@ -60,9 +60,14 @@ class FakeBinding:
         self._raise(handle, "name")
         return "NVIDIA H200"
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int | None = None) -> Any:
         self._raise(handle, "memory")
         total, used = self.answers.get((handle, "memory"), (80 * GIB + 5, GIB + 5))
+        if version is not None:
+            if (handle, "reserved") not in self.answers:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            reserved = self.answers[handle, "reserved"]
+            return SimpleNamespace(total=total, reserved=reserved, used=used)
         return SimpleNamespace(total=total, used=used, free=total - used)
 
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
@@ -116,6 +121,16 @@ def test_healthy_devices() -> None:
     assert (first.uuid, first.index, first.name) == ("GPU-0", 0, "NVIDIA H200")
     assert (first.memory_total_mib, first.memory_used_mib) == (81920, 1025)
     assert (first.utilization_pct, first.state, first.reason) == (37.0, "available", None)
+
+
+def test_what_the_driver_keeps_for_itself_is_told_apart_where_the_library_can() -> None:
+    bench = Bench(2)
+    bench.binding.answers[0, "reserved"] = 517 * 1024**2 + 1
+    first, second = bench.driver.sample().devices
+    assert (first.memory_used_mib, first.memory_reserved_mib) == (1025, 518)
+    assert (second.memory_used_mib, second.memory_reserved_mib) == (1025, None)
+    bench.binding.answers[0, "reserved"] = 80 * GIB
+    assert bench.driver.sample().devices[0].memory_used_mib is None
 
 
 @pytest.mark.parametrize("call", ["memory", "utilization"])
