@@ -71,6 +71,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "leave out --retry-terminal"),
     ErrorCode("retry_conflict", 65, False, "this tag is not in a state that a retry may change",
               "wait for it, or use another tag for other science"),
+    ErrorCode("tag_given_back", 65, False, "this job holds its tag no more",
+              "nothing of it ran: send it again as a new job, not as a retry"),
     ErrorCode("unknown_lease", 65, False, "no such lease",
               "it has ended or was never given; `praxist-zmq leases` lists them"),
     ErrorCode("not_cancellable", 65, False, "the job already ended", "nothing is left to cancel"),

@@ -30,6 +30,8 @@ _WORDS = {
     "credentials_missing": "credentials",
     "admission_closed": "closed",
     "placement_paused": "rests after 75s",
+    "retry_pause": "pauses before its retry",
+    "host_shortage": "host lacks something",
 }
 
 

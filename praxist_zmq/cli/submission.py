@@ -21,6 +21,7 @@ from ..protocol.envelope import Json
 from .connect import Caller, ask
 from .duration import DURATION
 from .failure import UsageHelp
+from .retrying import advise_repeat, attempt_named, last_attempt
 from .settings import CallableT, settings_of
 from .words import cut, safe
 
@@ -141,6 +142,7 @@ class SubmissionOptions:
     generation: int | None
     lease: str | None
     retry_terminal: bool
+    retry_of: str | None
     dry_run: bool
     result_file: str | None
     scheduler_exit: int | None
@@ -185,6 +187,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help=f"Supply lease that this answers; else {LEASE_VARIABLE}. A stale one harms nothing.",
     ),
     click.option("--retry-terminal", is_flag=True, help="Try again what already ended badly."),
+    click.option(
+        "--retry-of",
+        metavar="ATTEMPT",
+        callback=attempt_named,
+        help="The same for one attempt, j-12.1: it is followed once, however often this is sent.",
+    ),
     click.option("--dry-run", is_flag=True, help="Only say what would happen."),
     click.option("--result-file", metavar="F", help="Also write the final JSON document there."),
     click.option(
@@ -215,6 +223,7 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
         generation=options.generation,
         lease_id=_locator(options.lease),
         retry_terminal=options.retry_terminal,
+        retry_of=options.retry_of,
         dry_run=options.dry_run,
     )
 
@@ -235,7 +244,7 @@ def check_options(options: SubmissionOptions) -> None:
     """
     check_names(options.peer, options.tag)
     inherited = {os.environ.get(name, "").strip() for name in PEER_VARIABLES} - {""}
-    if options.retry_terminal and inherited - {options.peer}:
+    if (options.retry_terminal or options.retry_of) and inherited - {options.peer}:
         raise PraxistError(
             "not_yours", f"this is peer {sorted(inherited)[0][:80]!r}, not {options.peer!r}"
         )
@@ -270,8 +279,15 @@ def submit(client: Caller, request: Json, timeout_s: float) -> Json:
 def submission_answer(
     client: Caller, request: Json, timeout_s: float, options: SubmissionOptions
 ) -> Json:
-    """The same, and a note where the lease as typed can be none. Raises the refusal."""
-    answer = submit(client, request, timeout_s)
+    """The same, and a note where the lease as typed can be none. A retry names the attempt that it
+    follows. Raises the refusal."""
+    if request["retry_terminal"] and request["retry_of"] is None:
+        tag = f"tag:{options.tag}"
+        request["retry_of"] = last_attempt(client, tag, timeout_s, options.generation)
+    try:
+        answer = submit(client, request, timeout_s)
+    except PraxistError as error:
+        raise advise_repeat(error, request) from None
     if options.lease and _locator(options.lease) is None:
         text = f"--lease {cut(safe(options.lease), 40)} can be no lease; taken without it"
         return {**answer, "notes": [*(answer.get("notes") or []), text]}

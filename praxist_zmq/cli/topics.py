@@ -156,6 +156,9 @@ _BLOCKERS = (
     ("credentials_missing", "its credentials were lost in a restart"),
     ("admission_closed", "the run starts nothing more"),
     ("placement_paused", "attempts failed quickly there; the placement rests"),
+    ("retry_pause", "it was just tried in vain, and pauses before its next attempt"),
+    ("disk_full", "the run's disk has no room: nothing starts until there is some"),
+    ("host_shortage", "the host lacks processes, memory, descriptors; one attempt tries it"),
     ("profile_undeclared", "the contract in force does not declare its profile"),
 )
 

@@ -150,12 +150,14 @@ class Client(GenerationCalls):
         generation: int | None = None,
         lease_id: str | None = None,
         retry_terminal: bool = False,
+        retry_of: str | None = None,
         dry_run: bool = False,
         request_id: str | None = None,
     ) -> SubmitResult:
         """Put an experiment in the queue, or join the one of the same tag. Durable on return.
 
-        `environment` None is this process's own; `cwd` None its directory.
+        `environment` None is this process's own; `cwd` None its directory. `retry_of` names the
+        attempt that ended badly and is to be followed (`j-12.1`): asked again, it runs once.
         """
         request = submit_request(
             tag=tag,
@@ -169,6 +171,7 @@ class Client(GenerationCalls):
             generation=generation,
             lease_id=lease_id,
             retry_terminal=retry_terminal,
+            retry_of=retry_of,
             dry_run=dry_run,
             encoder=self._environments,
         )

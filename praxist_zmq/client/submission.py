@@ -139,6 +139,7 @@ def submit_request(
     generation: int | None = None,
     lease_id: str | None = None,
     retry_terminal: bool = False,
+    retry_of: str | None = None,
     dry_run: bool = False,
     encoder: EnvironmentEncoder | None = None,
 ) -> dict[str, Any]:
@@ -158,7 +159,8 @@ def submit_request(
         "eta_seconds": eta_seconds,
         "generation": generation,
         "lease_id": lease_id,
-        "retry_terminal": retry_terminal,
+        "retry_terminal": retry_terminal or retry_of is not None,
+        "retry_of": retry_of,
         "dry_run": dry_run,
     }
 

@@ -15,6 +15,7 @@ from .attempts import end
 from .commands import ClientRequest
 from .credentials import redact, restore_command
 from .recall import call_back
+from .retry_of import check_tag
 from .selectors import select
 from .state import Job
 from .submit import submit
@@ -77,6 +78,7 @@ def _end_running(turn: Turn, job: Job, reason: str, grace_ms: int) -> None:
 def retry(turn: Turn, command: ClientRequest, request: req.RetryJob) -> Submitted | Refusal:
     """`submit` with `retry_terminal` under what is stored."""
     job = select(turn.state, request.job)
+    check_tag(turn.state, job)
     stored = _stored_command(job, request)
     if job.profile not in turn.state.policy.profiles:
         raise Refused("unknown_profile", f"profile {job.profile!r} is no longer declared")
@@ -94,6 +96,7 @@ def retry(turn: Turn, command: ClientRequest, request: req.RetryJob) -> Submitte
             eta_seconds=None if job.eta_ms is None else job.eta_ms / 1000,
             generation=job.generation,
             retry_terminal=True,
+            retry_of=request.retry_of,
         ),
     )
 

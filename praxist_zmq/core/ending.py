@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import PraxistError
 from .generation_gate import generation_refusal
+from .retry_of import tag_words
 from .state import Job
 from .submit import check_open, retry_when
 from .transitions import RETRIABLE
@@ -31,6 +32,9 @@ def ending_words(job: Job) -> str:
 
 def ending_options(turn: Turn, job: Job) -> tuple[str, ...]:
     """What to do next, and whether an explicit retry would be taken now."""
+    given_back = tag_words(turn.state, job)
+    if given_back is not None:
+        return (given_back,)
     if job.state in RETRIABLE:
         read = (f"read it: praxist-zmq logs {job.job}",) if job.attempt else ()
         refused = _retry_refused(turn, job)

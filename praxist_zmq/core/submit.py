@@ -24,6 +24,7 @@ from .exec_limits import check_command, check_environment
 from .generation_gate import generation_of, generation_refusal
 from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
+from .retry_of import followed_already, retry_help
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
 from .transitions import RETRIABLE
@@ -290,17 +291,25 @@ def supply_credentials(
 def _retry(
     turn: Turn, request: ClientRequest, job: Job, wish: _Wish, changed: bool, index: int
 ) -> Submitted | Refusal:
+    verdict: Verdict
     joined = (request.request_id, index) in turn.soft.joined
+    if job.peer == wish.submission.peer:
+        followed = followed_already(job, wish.submission.retry_of)
+        if followed is not None:
+            supply_credentials(turn.soft, job, wish.prepared, _same_environment(turn, job, wish))
+            verdict = "joined" if job.state in ("queued", "running") else "done"
+            return _accepted(turn, job, verdict, False, wish.source, (followed,))
     if job.state not in RETRIABLE or joined:
         if changed or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",
                 f"{job.job} is {job.state}; a changed request cannot retry it",
-                _retry_help(job),
+                retry_help(job),
                 job=view(turn, job),
             )
+        supply_credentials(turn.soft, job, wish.prepared, True)
         _remember_joined(turn.soft, request, index, job)
-        verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
+        verdict = "joined" if job.state in ("queued", "running") else "done"
         return _accepted(turn, job, verdict, False, wish.source, ())
     if job.peer != wish.submission.peer:
         raise Refused("not_yours", f"{job.job} belongs to {job.peer}")
@@ -342,17 +351,6 @@ def _remember_joined(soft: SoftState, request: ClientRequest, index: int, job: J
 def _listed(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _retry_help(job: Job) -> list[str]:
-    if job.state == "drained_unknown":
-        return [
-            f"its outcome is unknown: look at its results and its log: praxist-zmq logs {job.job}",
-            "if they are no good, run it under another tag: this one may have had its effect",
-        ]
-    if job.state == "completed":
-        return ["it has its result; give other science another tag"]
-    return ["wait for it, or cancel it first"]
 
 
 def check_open(turn: Turn, profile: str) -> None:

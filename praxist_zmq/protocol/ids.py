@@ -12,6 +12,10 @@ from pydantic import StringConstraints
 
 JobId = Annotated[str, StringConstraints(pattern=r"^j-[1-9][0-9]{0,11}$")]
 AttemptId = Annotated[str, StringConstraints(pattern=r"^j-[1-9][0-9]{0,11}\.[1-9][0-9]{0,5}$")]
+FollowedAttempt = Annotated[
+    str, StringConstraints(pattern=r"^j-[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$")
+]
+"""The attempt that a retry follows; number 0 is of a job of which none was made."""
 LongJobId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Identity = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

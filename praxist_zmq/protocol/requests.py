@@ -8,7 +8,7 @@ from pydantic import Field
 
 from . import limits
 from .base import Frozen
-from .ids import AttemptId, PeerId, ProfileName, RequestId, Tag
+from .ids import AttemptId, FollowedAttempt, PeerId, ProfileName, RequestId, Tag
 from .policy import WorkClass
 from .text import OsText
 
@@ -52,6 +52,11 @@ class SubmitJob(Frozen):
     )
     lease_id: str | None = Field(default=None, max_length=128, description="Supply lease")
     retry_terminal: bool = Field(default=False, description="Try a failed identity again")
+    retry_of: FollowedAttempt | None = Field(
+        default=None,
+        description="With `retry_terminal`: the attempt that this retry follows. It is followed "
+        "once, however often this is sent",
+    )
     dry_run: bool = Field(default=False, description="Only say what would happen")
 
 
@@ -154,6 +159,9 @@ class RetryJob(Frozen):
 
     kind: Literal["retry_job"] = "retry_job"
     job: JobSelector = Field(description="Job that ended badly")
+    retry_of: FollowedAttempt | None = Field(
+        default=None, description="The attempt that this retry follows; absent: the last one"
+    )
     peer: PeerId | None = Field(default=None, description="Must own the job; absent: its owner")
     command: Command | None = Field(default=None, description="Absent: the stored command")
     cwd: OsText | None = Field(default=None, description="Absent: the stored directory")

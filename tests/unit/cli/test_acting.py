@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from praxist_zmq.cli import sim
+from praxist_zmq.errors import PraxistError
 
 from .conftest import Outcome
 from .fake_scheduler import COMPLETED, FAILED, RUNNING, FakeScheduler, submitted, view
@@ -196,12 +197,38 @@ def test_all_jobs_of_a_peer_are_cancelled(scheduler: FakeScheduler, call: Call) 
 
 
 def test_retry_sends_the_stored_or_a_new_command(scheduler: FakeScheduler, call: Call) -> None:
+    scheduler.answers["show_job"] = {"kind": "job", "job": view(**{**FAILED, "attempt": "j-1.2"})}
     scheduler.answers["retry_job"] = submitted(view(), "retrying")
     outcome = call("retry", "j-1")
     assert outcome.err.startswith("retrying j-1 mixup")
     assert scheduler.requests[-1]["command"] is None
-    assert call("retry", "j-1", "--", "python", "fixed.py").exit_code == 0
+    assert scheduler.requests[-1]["retry_of"] == "j-1.2", "it says which attempt it follows"
+    assert call("retry", "j-1.1", "--", "python", "fixed.py").exit_code == 0
     assert scheduler.requests[-1]["command"] == ["python", "fixed.py"]
+    assert (scheduler.requests[-1]["job"], scheduler.requests[-1]["retry_of"]) == ("j-1", "j-1.1")
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("retry", "j-1"), "praxist-zmq retry j-1.1"),
+        (
+            ("submit", "--peer", "p", "--tag", "mixup", "--retry-terminal", "--", "true"),
+            "--retry-of j-1.1 in the place of --retry-terminal",
+        ),
+    ],
+)
+def test_a_retry_without_an_answer_is_told_how_to_be_repeated(
+    scheduler: FakeScheduler, call: Call, words: tuple[str, ...], advice: str
+) -> None:
+    scheduler.answers["show_job"] = {"kind": "job", "job": view(**{**FAILED, "attempt": "j-1.1"})}
+    lost = PraxistError("no_answer", "it was reached but did not answer in time")
+    scheduler.answers["retry_job"] = scheduler.answers["submit_job"] = lost
+    outcome = call(*words)
+    assert outcome.exit_code == 75
+    assert " ".join(outcome.err.split()).endswith(f"runs it once in any case: {advice}")
+    outcome = call("--json", *words)
+    assert advice in outcome.out
 
 
 def _stopping(dry_run: bool) -> dict[str, object]:

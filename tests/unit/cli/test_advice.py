@@ -284,6 +284,7 @@ def test_an_unknown_outcome_is_never_told_as_completed(
 ) -> None:
     answer = submitted(view(**UNKNOWN), "done")
     scheduler.answers["submit_job"] = scheduler.answers["retry_job"] = answer
+    scheduler.answers["show_job"] = {"kind": "job", "job": answer["job"]}
     words = ("retry", "j-1") if verb == "retry" else (verb, *LAUNCH[1:], "--", "true")
     outcome = call(*words)
     assert outcome.exit_code == 79
