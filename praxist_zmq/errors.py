@@ -76,6 +76,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
     ErrorCode("unknown_lease", 65, False, "no such lease",
               "it has ended or was never given; `praxist-zmq leases` lists them"),
     ErrorCode("not_cancellable", 65, False, "the job already ended", "nothing is left to cancel"),
+    ErrorCode("job_runs", 65, False, "the job is running",
+              "`praxist-zmq cancel JOB --yes` ends it: TERM, grace, KILL"),
     ErrorCode("cancelled", 65, False, "the job was cancelled",
               "send it again with --retry-terminal if it should run after all"),
     ErrorCode("already_protected", 65, False, "this peer already runs this tag itself",

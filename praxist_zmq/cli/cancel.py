@@ -92,7 +92,7 @@ def _advice(client: Caller, result: Json, timeout_s: float) -> list[str]:
         return []
     if result["code"] == "unknown_job":
         return nearest_job(client, result["job"], timeout_s)
-    if result["code"] == "not_cancellable" and "running" in result["detail"]:
+    if result["code"] == "job_runs":
         return [f"`{PROGRAM} cancel {result['job']} --yes` ends it: TERM, 5 s, KILL"]
     return []
 

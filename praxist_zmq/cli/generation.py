@@ -150,12 +150,14 @@ def freeze_question(number: int | None) -> str:
 
 
 def confirm(ctx: click.Context, yes: bool, question: str) -> None:
-    """Ask a person once; a script has said what it wants. Raises `usage` when the answer is no."""
+    """Go on with `--yes`; ask a person at a terminal once. Raises `usage` otherwise."""
     from sys import stdin
 
-    settings = settings_of(ctx)
-    if yes or settings.is_json or not (output.watched_by_person() and stdin and stdin.isatty()):
+    if yes:
         return
+    watched = output.watched_by_person() and stdin is not None and stdin.isatty()
+    if not watched or settings_of(ctx).is_json:
+        raise click.UsageError(f"{question.rstrip('?')}: say --yes", ctx)
     if not click.confirm(question, err=True):
         raise PraxistError(
             "usage", "nothing was changed", ["say --yes to go on without a question"]

@@ -118,6 +118,9 @@ class Submitting:
     def _dry_run(self) -> int:
         if not self.settings.is_json:
             output.talk(*dry_run_lines(self.answer))
+        if self.job is not None and self.answer["verdict"] == "would_queue":
+            # The name is the next one's that is sent in earnest.
+            self.job = {**self.job, "job": None, "job_id": None}
         return self.end(0, "scheduler", None)
 
     def _tell_verdict(self) -> None:

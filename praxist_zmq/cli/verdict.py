@@ -243,7 +243,7 @@ def dry_run_lines(answer: Json) -> list[str]:
         how = f"{job['job']} already {_state(job)}, {ending(job)}"
         lines = [f"would run nothing: {tag}  {how}"]
     else:
-        would = {"queued": "queue", "started": "start", "joined": "join", "retrying": "retry"}
+        would = {"would_queue": "queue", "started": "start", "joined": "join", "retrying": "retry"}
         facts = _profile(job, answer.get("profile_source"))
         lines = [f"would {would[answer['verdict']]} {tag}  {facts}", *blocker_lines(job)]
     for note in answer.get("notes") or []:

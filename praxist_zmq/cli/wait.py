@@ -21,15 +21,15 @@ from .verdict import (
     phase,
 )
 from .waiting import HEARTBEAT_S, changes, mono_s, now_s
-from .words import count, local_time
+from .words import count, local_time, safe
 
 LIST_LIMIT = 10_000
 
 
 @click.command("wait")
 @click.argument("jobs", nargs=-1, metavar="JOB...")
-@click.option("--peer", metavar="P", help="All queued and running jobs of this peer.")
-@click.option("--all", "everything", is_flag=True, help="All queued and running jobs.")
+@click.option("--peer", metavar="P", help="All jobs of this peer in the current generation.")
+@click.option("--all", "everything", is_flag=True, help="All jobs of the current generation.")
 @click.option("--any", "any_one", is_flag=True, help="End with the first job that ends.")
 @click.option(
     "--timeout",
@@ -50,7 +50,8 @@ def command(
 ) -> int:
     """Wait until jobs have ended.
 
-    One job: exit with its code. Several: 0 if all completed, else 1.
+    One job: exit with its code. Several: 0 if all completed, else 1. Of a peer, and with --all,
+    what has ended before counts too, and what goes on of an earlier generation.
 
     \b
     praxist-zmq wait j-12
@@ -71,6 +72,10 @@ def command(
             ) from None
 
 
+def _number(job: str) -> int:
+    return int(job.removeprefix("j-"))
+
+
 class _Waiting:
     """One call of `wait`."""
 
@@ -86,7 +91,9 @@ class _Waiting:
         for view in self._chosen(client, jobs, peer):
             self.views[view["job"]] = view
         for view in self.views.values():
-            self._tell_first(view)
+            # Of many that nobody named, the final line counts those that went well.
+            if jobs or view["state"] != "completed":
+                self._tell_first(view)
         if len(jobs) == 1:
             (job,) = self.views.values()
             self._one(client, job)
@@ -99,9 +106,30 @@ class _Waiting:
     def _chosen(self, client: Caller, jobs: tuple[str, ...], peer: str | None) -> list[Json]:
         if jobs:
             return [self._show(client, job) for job in jobs]
-        request = {"kind": "list_jobs", "peer": peer, "limit": LIST_LIMIT}
+        request = {"kind": "list_jobs", "peer": peer, "limit": LIST_LIMIT, "include_terminal": True}
         views: list[Json] = ask(client, request, self.settings.timeout_s)["jobs"]
-        return views
+        alive = [view for view in views if not is_terminal_state(view)]
+        if self.any_one and alive:
+            return alive  # the first that ends from now on
+        current = self._current_generation(client)
+        # A job that was withdrawn before it ran leaves its tag to a later one, which then counts.
+        latest = {v["tag"]: v for v in sorted(views, key=lambda view: _number(view["job"]))}
+        ended = [
+            view
+            for view in views
+            if is_terminal_state(view)
+            and view["generation"] == current
+            and latest[view["tag"]] is view
+        ]
+        if not alive and not ended:
+            whose = "no job" if peer is None else f"no job of peer {safe(peer)}"
+            raise PraxistError("unknown_job", f"{whose} is in generation {current}")
+        return [*alive, *ended]
+
+    def _current_generation(self, client: Caller) -> int:
+        request: Json = {"kind": "show_generation"}
+        shown = ask(client, request, self.settings.timeout_s)["generation"]
+        return int(shown["generation"])
 
     def _show(self, client: Caller, job: str) -> Json:
         request = {"kind": "show_job", "job": job}

@@ -47,8 +47,14 @@ COARSE = {
 SILENCE_MAX_MS = 5_000
 """An answer takes milliseconds. After this long the registry counts as hung."""
 FENCED = "the run's shutdown sentinel, ORCHESTRATOR_SHUTDOWN, is there"
+ALL_FROZEN = "every generation was frozen"
 HELD = "admission is held for a drain"
-FENCED_HELP = "running jobs go on; an operator removes that file, and the run takes work again"
+_ENDS_CLOSURE = {
+    FENCED: "running jobs go on; an operator removes that file, and the run takes work again",
+    ALL_FROZEN: "running jobs go on; an operator opens a generation with "
+    "`praxist-zmq generation open N`, and the run takes work again",
+}
+"""What ends a closure that a start of the scheduler does not end."""
 NAMES_SHOWN = 5
 NAME_SHOWN = 64
 """A submitter chooses the names of variables, and a blocker's detail has a bound."""
@@ -128,7 +134,7 @@ def closed_words(state: BrokerState, soft: SoftState) -> str | None:
 
 def closed_help(closed: str) -> list[str]:
     """What ends such a closure, where that is not `up`."""
-    return [FENCED_HELP] if closed == FENCED else []
+    return [_ENDS_CLOSURE[closed]] if closed in _ENDS_CLOSURE else []
 
 
 def halted_words(state: BrokerState, soft: SoftState) -> str | None:

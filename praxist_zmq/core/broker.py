@@ -18,6 +18,7 @@ from ..protocol.replies import EventsReply, PolicyReply, Pong, SubmittedJobs
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
 from . import (
     activity,
+    admission,
     attempts,
     concurrency,
     control,
@@ -149,7 +150,7 @@ class Broker:
         self.soft.fleet.run_key = self.soft.run_key
         self.soft.probe_known_ms = self.soft.launcher_away_ms = stamp.mono_ms
         turn = self._turn(stamp)
-        stopped = self.state.closed_reason not in (None, generations.ALL_FROZEN)
+        stopped = self.state.closed_reason not in (None, admission.ALL_FROZEN)
         known = generation in self.state.generations
         turn.record(
             ev.BrokerStarted(

@@ -56,9 +56,9 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
     if job.state != "running":
         return refused("not_cancellable", f"it already ended as {job.state}")
     if request.admission_timeout:
-        return refused("not_cancellable", "it already started")
+        return refused("job_runs", "it already started")
     if not request.running:
-        return refused("not_cancellable", "it is running; ending it needs --yes")
+        return refused("job_runs", "it is running; ending it needs --yes")
     _end_running(turn, job, reason, CANCEL_GRACE_MS)
     return CancelResult(job=job.job, outcome="ending", code=None, detail=reason)
 

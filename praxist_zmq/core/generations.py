@@ -17,6 +17,7 @@ from ..protocol.orders import WriteClosingSignal
 from ..protocol.replies import GenerationReply
 from ..protocol.views import GenerationView
 from . import leases
+from .admission import ALL_FROZEN
 from .credentials import refuse_in_plain
 from .generation_gate import named, time_left_ms
 from .maturity import advice, maturity, quota_met
@@ -30,7 +31,6 @@ from .withdraw import reject
 QUORUM_MET = "the mature quorum is met"
 NO_DEBT = "no debt of mature evidence is left"
 DEADLINE = "the generation has reached its deadline"
-ALL_FROZEN = "every generation was frozen"
 
 
 # -- requests -------------------------------------------------------------------------------

@@ -316,7 +316,7 @@ def _retry(
     check_open(turn, wish.profile)
     _check_generation(turn, wish)
     if wish.submission.dry_run:
-        return _would_queue(turn, wish)
+        return _accepted(turn, job, "retrying", False, wish.source, ("dry run",))
     _record_environment(turn, wish.prepared)
     _keep_secrets(turn.soft, job.job, wish.prepared)
     turn.record(
@@ -436,5 +436,5 @@ def _would_queue(turn: Turn, wish: _Wish) -> Submitted:
     # Not by what serves the others of its batch: the next one that is taken has the ghost's name.
     shown = Viewer(turn.state, turn.soft).job(ghost)
     return Submitted(
-        verdict="queued", new=False, profile_source=wish.source, notes=("dry run",), job=shown
+        verdict="would_queue", new=False, profile_source=wish.source, notes=("dry run",), job=shown
     )

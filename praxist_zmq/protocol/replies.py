@@ -26,7 +26,9 @@ from .views import (
     WouldStart,
 )
 
-Verdict = Literal["started", "queued", "joined", "done", "retrying", "rejected", "unavailable"]
+Verdict = Literal[
+    "started", "queued", "would_queue", "joined", "done", "retrying", "rejected", "unavailable"
+]
 
 
 class Pong(Frozen):

@@ -20,7 +20,7 @@ _ADVISED = re.compile(r"praxist-zmq (?![.(])([^`\n]+?)(?=`|$|   \||   \()")
 _STANDS_FOR = {
     "JOB": "j-1", "VERB": "queue", "KEY": "mode", "FILE": "file", "DIR": "dir", "TOPIC": "units",
     "CMD": "true", "TAG": "t", "NAME": "default",
-    "gpus=N,memory=GIB": "gpus=2,memory=80",
+    "gpus=N,memory=GIB": "gpus=2,memory=80", "N": "3",
 }  # fmt: skip
 _FILLED = "j-1"
 """What stands for a value that the text gets when it is printed."""

@@ -103,7 +103,7 @@ def test_fences_and_withdrawals_hold_over_a_restart(make_run: MakeRun) -> None:
         refused = [run.submit(client, f"q{n}", "exit:0").job.job for n in range(2)]
         (gone,) = client.cancel(refused[0], admission_timeout=True)
         assert gone.outcome == "cancelled"
-        run.cli("freeze", "--generation", "0").ok()
+        run.cli("freeze", "--generation", "0", "--yes").ok()
         run.cli("generation", "open", "1", "--cohort-size", "4", "--mature-quorum", "4").ok()
         refused.append(run.submit(client, "ordinary", "exit:0").job.job)
         mature = run.submit(client, "mature", "exit:0", work_class="mature").job.job

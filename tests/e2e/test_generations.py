@@ -47,7 +47,7 @@ def test_a_close_with_a_full_queue_and_waiting_clients(make_run: MakeRun) -> Non
     clients = [run.start(*run.launch_words(f"c{n}", "exit:0", peer=f"c{n}")) for n in range(4)]
     wait_until(lambda: generation(run)["jobs"]["queued"] == 204, "four more in the queue")
     assert not signal_file(run, 0).exists()
-    closed = run.cli("generation", "close", "0", "--json").ok().document
+    closed = run.cli("generation", "close", "0", "--yes", "--json").ok().document
     assert len(closed["rejected"]) == 204
     assert sorted(closed["draining"]) == ["j-1", "j-2"]
     assert signal_file(run, 0).is_file()
@@ -88,7 +88,7 @@ def test_a_close_file_of_others_and_a_rerun(make_run: MakeRun) -> None:
     run.until_healthy()
     run.open_gate("g")
     assert runner.wait(20) == 0
-    run.cli("generation", "close", "0").ok()
+    run.cli("generation", "close", "0", "--yes").ok()
     assert signal_file(run, 0).is_file()
     run.down()
     run.up()
@@ -108,7 +108,7 @@ def test_a_link_in_the_place_of_a_generation_is_refused_and_told(run: Run) -> No
     elsewhere = run.dir.parent / "elsewhere"
     elsewhere.mkdir()
     (run.dir / "gen_0").symlink_to(elsewhere)
-    closed = run.cli("generation", "close", "0", "--json").ok().document
+    closed = run.cli("generation", "close", "0", "--yes", "--json").ok().document
     assert closed["state"] in ("frozen", "closed")
     assert run.cli(*run.launch_words("late", "exit:0")).status == 69
     status = run.cli("status", "--json").document
@@ -168,7 +168,7 @@ def test_an_end_asked_for_during_the_recovery_of_a_thousand_jobs(make_run: MakeR
         run.submit(client, "runs", f"wait:{run.gate('g')}", "exit:6")
     run.until_started("j-1.1")
     fill(run, 1_000)
-    run.cli("generation", "close", "0").ok()
+    run.cli("generation", "close", "0", "--yes").ok()
     for _ in range(3):
         run.kill_all()
         starting = run.start("up")

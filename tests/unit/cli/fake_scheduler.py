@@ -131,6 +131,8 @@ class FakeScheduler:
             return self._watch(request, timeout_s)
         if kind == "show_job" and kind not in self.answers:
             return {"kind": "job", "job": self._now(request["job"])}
+        if kind == "show_generation" and kind not in self.answers:
+            return {"kind": "generation", "generation": {"generation": DEFAULTS["generation"]}}
         if kind == "explain_job" and kind not in self.answers:
             raise PraxistError("unknown_job", "this fake forecasts nothing")
         answer = self.answers[kind]

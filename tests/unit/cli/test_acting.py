@@ -93,8 +93,26 @@ def test_wait_for_all_of_a_peer_with_nothing_there(scheduler: FakeScheduler, cal
         "kind": "jobs", "jobs": [], "total": 0, "concurrency_limit": 1, "counts": {},
     }  # fmt: skip
     outcome = call("wait", "--peer", "p1")
-    assert outcome.exit_code == 0
-    assert outcome.err == "nothing to wait for\n"
+    assert outcome.exit_code == 65
+    assert "no job of peer p1 is in generation 3" in outcome.err
+
+
+@pytest.mark.parametrize("option", [("--peer", "p1"), ("--all",), ("--all", "--any")])
+def test_what_has_ended_of_a_peer_counts(
+    scheduler: FakeScheduler, call: Call, option: tuple[str, ...]
+) -> None:
+    _two(scheduler, FAILED)
+    good, bad = view(**COMPLETED), view(**{**FAILED, "job": "j-2", "tag": "b"})
+    old = view(**{**FAILED, "job": "j-3", "generation": 2, "tag": "old"})
+    jobs = {"kind": "jobs", "total": 3, "concurrency_limit": 1, "counts": {}}
+    scheduler.answers["list_jobs"] = {**jobs, "jobs": [good, bad, old]}
+    outcome = call("wait", *option)
+    assert outcome.exit_code == 1
+    assert "j-2" in outcome.out
+    assert "j-3" not in outcome.out
+    assert outcome.err == "1 completed, 1 failed\n"
+    scheduler.answers["list_jobs"] = {**jobs, "jobs": [good, old]}
+    assert call("wait", *option).exit_code == 0
 
 
 def _with_log(tmp_path: Path, content: bytes) -> Path:

@@ -273,7 +273,7 @@ def test_a_job_that_somebody_cancelled_says_so_everywhere(
 
 def test_cancelling_a_running_job_names_yes(call: Call, scheduler: FakeScheduler) -> None:
     detail = "it is running; ending it needs --yes"
-    result = {"job": "j-2", "outcome": "refused", "code": "not_cancellable", "detail": detail}
+    result = {"job": "j-2", "outcome": "refused", "code": "job_runs", "detail": detail}
     scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [result]}
     assert "`praxist-zmq cancel j-2 --yes` ends it" in call("cancel", "j-2").err
 

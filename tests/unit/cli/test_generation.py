@@ -88,7 +88,10 @@ def test_close_says_what_it_rejected_and_what_goes_on(asked: FakeScheduler, call
         "running  1 job goes on to its end  j-1",
         "signal   gen_3/CLOSING_SIGNAL says so",
     ]
-    assert call("generation", "close", "3").exit_code == 0, "a script is not asked"
+    asked.requests.clear()
+    insisted = call("generation", "close", "3")
+    assert (insisted.exit_code, asked.requests) == (2, []), "a script must say --yes"
+    assert "say --yes" in insisted.err
 
 
 def test_assess(asked: FakeScheduler, call: Call) -> None:
@@ -169,8 +172,11 @@ def test_wrong_usage(asked: FakeScheduler, call: Call, words: tuple[str, ...]) -
 @pytest.mark.parametrize(
     ("words", "number", "first"),
     [
-        (("--generation", "7"), 7, "fence    generation 7: nothing new is accepted or started"),
-        ((), 3, "fence    generation 3: nothing new is accepted or started"),
+        (
+            ("--generation", "7", "--yes"), 7,
+            "fence    generation 7: nothing new is accepted or started",
+        ),
+        (("--yes",), 3, "fence    generation 3: nothing new is accepted or started"),
         (
             ("--all", "--yes"), None,
             "fence    all generations: nothing new is accepted or started until a generation is "

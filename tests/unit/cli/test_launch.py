@@ -317,7 +317,11 @@ def test_follow_copies_the_log_byte_for_byte(
 
 
 def test_dry_run_says_what_would_happen(scheduler: FakeScheduler, call: Call) -> None:
-    scheduler.answers["submit_job"] = submitted(view(blockers=(BLOCKER,)))
+    reply = submitted(view(blockers=(BLOCKER,)), "would_queue", notes=["dry run"])
+    scheduler.answers["submit_job"] = reply
+    document = call("launch", "--dry-run", "--json", *LAUNCH[1:]).document
+    assert (document["verdict"], document["job"], document["job_id"]) == ("would_queue", None, None)
+    scheduler.requests.clear()
     outcome = call("launch", "--dry-run", *LAUNCH[1:])
     assert outcome.exit_code == 0
     assert outcome.err.startswith("would queue mixup-a0.4")

@@ -60,7 +60,7 @@ def test_a_generation_that_was_never_opened_is_told_once() -> None:
 
 def test_a_refused_cancel_names_the_job_once(call: Call, scheduler: FakeScheduler) -> None:
     detail = "it is running; ending it needs --yes"
-    result = {"job": "j-2", "outcome": "refused", "code": "not_cancellable", "detail": detail}
+    result = {"job": "j-2", "outcome": "refused", "code": "job_runs", "detail": detail}
     scheduler.answers["cancel_jobs"] = {"kind": "cancelled_jobs", "results": [result]}
     assert call("cancel", "j-2").err.splitlines()[0] == f"refused j-2: {detail}"
 

@@ -11,7 +11,13 @@ from praxist_zmq.protocol import limits
 from praxist_zmq.protocol.codec import decode_event, decode_order, encode_request
 from praxist_zmq.protocol.orders import SpawnAttempt
 from praxist_zmq.protocol.replies import Refusal, Submitted
-from praxist_zmq.protocol.requests import CancelJobs, SubmitJob, SubmitJobs
+from praxist_zmq.protocol.requests import (
+    CancelJobs,
+    FreezeGeneration,
+    OpenGeneration,
+    SubmitJob,
+    SubmitJobs,
+)
 from tests.support.broker_world import World
 
 SECRET = "s3cr3t!x"
@@ -100,3 +106,33 @@ def test_a_late_copy_of_a_submission_that_joined_queues_nothing() -> None:
     assert copy.code == "terminal_duplicate"
     assert list(world.broker.state.jobs) == ["j-1"]
     assert world.ask(submission(("run",), {}), "join-0002").job.job == "j-2"
+
+
+def test_a_dry_run_of_a_retry_tells_of_the_job_that_it_would_retry() -> None:
+    world = World()
+    world.ask(submission(("run",), {}))
+    world.settle()
+    world.finish("j-1.1", exit_code=1)
+    world.settle()
+    again = {"retry_terminal": True, "dry_run": True}
+    told = world.ask(submission(("run",), {}).model_copy(update=again))
+    assert (told.verdict, told.new, told.job.job, told.notes) == (
+        "retrying",
+        False,
+        "j-1",
+        ("dry run",),
+    )
+    assert world.broker.state.jobs["j-1"].state == "failed"
+    fresh = submission(("run",), {}).model_copy(update={"tag": "new", "dry_run": True})
+    assert world.ask(fresh).verdict == "would_queue"
+    assert list(world.broker.state.jobs) == ["j-1"]
+
+
+def test_a_run_whose_generations_are_all_frozen_is_opened_by_a_generation() -> None:
+    world = World()
+    world.ask(FreezeGeneration())
+    refused = world.ask(submission(("run",), {}))
+    assert refused.code == "admission_closed"
+    assert "generation open" in refused.help[0]
+    world.ask(OpenGeneration(generation=1))
+    assert isinstance(world.ask(submission(("run",), {})), Submitted)
