@@ -75,6 +75,9 @@ def command(ctx: click.Context, fields: tuple[str, ...] | None) -> int:
         return 0
     short = settings.format == "table"
     print_table(settings, _COLUMNS, [row(device, short=short) for device in devices])
+    told = [safe(d["reason"]) for d in devices if d["state"] == "available" and d.get("reason")]
+    if short and told:
+        output.page(settings, told)
     if short and devices:
         output.page(settings, _LEGEND[:1] if not any(d["exclusive"] for d in devices) else _LEGEND)
     return 0

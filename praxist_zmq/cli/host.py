@@ -181,7 +181,24 @@ def _allocation(row: Json) -> Json:
         "attempt": row["attempt"],
         **row["envelope"],
         "pid": bound["pid"] if bound else None,
+        "overcommitted": row.get("overcommitted", False),
     }
+
+
+def _shared_lines(rows: list[Json], names: dict[str, str]) -> list[str]:
+    """Devices on which one ran already when others held them: the registry had lost its row."""
+    devices = {u for row in rows if row["overcommitted"] for u in row["device_uuids"]}
+    lines = []
+    for device in sorted(devices):
+        there = [row for row in rows if device in row["device_uuids"]]
+        if len(there) > 1:
+            named = (f"{row['attempt']} of {_name(row['run_key'], names)}" for row in there)
+            lines.append(f"{device_name(device)} is promised twice: {' and '.join(sorted(named))}")
+    return lines
+
+
+def _name(run_key: str, names: dict[str, str]) -> str:
+    return safe(names.get(run_key) or run_key[:8])
 
 
 def _claim(row: Json, names: dict[str, str], mono_ms: int) -> Json:
@@ -219,7 +236,9 @@ def _head_lines(view: Json, content: Json) -> list[str]:
     slots = f"slots {len(rows)}/{limit}" if limit else count(len(rows), "allocation")
     lines = [f"{count(len(content['runs']), 'run')}   {slots}{mark}"]
     lines += [_down_line(run) for run in content["down_runs"]]
-    known = {run["run_key"] for run in (*view["runs"], *view.get("down", ()))}
+    every = (*view["runs"], *view.get("down", ()))
+    lines += _shared_lines(rows, {run["run_key"]: run["run_id"] for run in every})
+    known = {run["run_key"] for run in every}
     left = [row for row in rows if row["run_key"] not in known]
     if left:
         runs = len({row["run_key"] for row in left})

@@ -44,6 +44,8 @@ COARSE = {
     "probe_unavailable": "accelerator_unavailable",
 }
 """Blocker code -> the original system's coarse word; the rest is resource_pressure_or_capacity."""
+SLOW_ANSWER_MS = 500
+"""From here on an answer of the registry's is late: a job that waits for it says so."""
 SILENCE_MAX_MS = 5_000
 """An answer takes milliseconds. After this long the registry counts as hung."""
 FENCED = "the run's shutdown sentinel, ORCHESTRATOR_SHUTDOWN, is there"
@@ -104,6 +106,16 @@ def registry_silence(soft: SoftState) -> str | None:
     if silent_ms < SILENCE_MAX_MS:
         return None
     return f"the host's claim registry has not answered for {silent_ms // 1000} s"
+
+
+def unanswered(soft: SoftState) -> tuple[Blocker, ...]:
+    """Of a job whose place was asked for: that the answer is late, or none."""
+    silent_ms = soft.registry_silence_ms()
+    if silent_ms < SLOW_ANSWER_MS:
+        return ()
+    waited = f"{silent_ms / 1000:.1f} s ago"
+    detail = f"the host's claim registry was asked for its place {waited} and has not answered"
+    return (Blocker(code="recovery_pending", detail=detail),)
 
 
 def run_gates(state: BrokerState, soft: SoftState) -> Gates:
@@ -352,7 +364,8 @@ class BlockerTable:
         """Every blocker of one queued job; empty when it is being started."""
         if attempt_id(job.job, job.attempt_counter + 1) in self._soft.plans:
             # Its registry was asked. The one gate that can hold it now is that nobody answers.
-            return tuple(b for b in self._run if b.code == "recovery_pending")
+            away = tuple(b for b in self._run if b.code == "recovery_pending")
+            return away or unanswered(self._soft)
         pause = self._soft.pauses.get(job.job)
         if pause is not None:
             return (*self._run, pause_blocker(pause, self._soft))

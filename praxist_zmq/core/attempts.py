@@ -18,7 +18,17 @@ from ..protocol.orders import (
     StopAttempt,
     Welcome,
 )
-from . import credentials, evidence, failure, nested, pauses, registry_side, start_gate, storm
+from . import (
+    credentials,
+    evidence,
+    failure,
+    holds,
+    nested,
+    pauses,
+    registry_side,
+    start_gate,
+    storm,
+)
 from .commands import LauncherSaid
 from .generation_gate import generation_refusal
 from .retry import decide_retry
@@ -157,7 +167,7 @@ def _ready(turn: Turn, attempt: Attempt, report: rep.AttemptReady) -> None:
     if attempt.phase != "bound" or attempt.shim != report.shim:
         return
     if attempt.attempt not in turn.soft.released:
-        registry_side.bind(turn, attempt)
+        holds.bind(turn, attempt)
     elif attempt.attempt in turn.soft.release_again:
         _release_again(turn, attempt)
 

@@ -26,6 +26,7 @@ from . import (
     evidence,
     explain,
     generations,
+    holds,
     lease_grant,
     leases,
     narrate,
@@ -253,6 +254,7 @@ class Broker:
         attempts.tell_stuck(turn)
         nested.ask(turn)
         registry_side.register_again(turn)
+        holds.ask_again(turn)
         generations.advance(turn)
         registry_side.let_go(turn)
         lease_grant.compare_with_host(turn)
@@ -293,6 +295,7 @@ class Broker:
             start_gate.due_ms(soft),
             probe_grace.due_ms(self.state, soft),
             soft.register_again_at_ms,
+            holds.again_due_ms(soft),
             soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
         ]
         if soft.audience:

@@ -59,7 +59,15 @@ from ..protocol.claims import (
     ViewHost,
     Want,
 )
-from .claim_admit import deny, refuse_reserve, refuse_run, refuse_sender, refuse_user
+from .claim_admit import (
+    deny,
+    misfits,
+    refuse_held,
+    refuse_reserve,
+    refuse_run,
+    refuse_sender,
+    refuse_user,
+)
 from .claim_commands import (
     BrokersGone,
     BrokerUnreachable,
@@ -167,7 +175,9 @@ class ClaimMachine:
                 self._raises.forget(event.run_key)
                 self._orphans_may_exist = True
             case ClaimReserved():
-                self._audience.changed(event.row.run_key)
+                # One that stands beside others is news to its own run too.
+                crowded = event.row.overcommitted
+                self._audience.changed(EVERYBODY if crowded else event.row.run_key)
             case ClaimBound():
                 self._audience.changed(event.run_key)
             case ClaimReleased():
@@ -209,7 +219,7 @@ class ClaimMachine:
         refused = refuse_user(self.state, key, uid, command.forged)
         if refused is None and isinstance(request, RegisterRun):
             return self._register(command, request, stamp, decision)
-        refused = refused or refuse_sender(self.state, request, self._registrations)
+        refused = refused or refuse_sender(self.state, request, command.pid, self._registrations)
         if refused is not None:
             return refused
         self._audience.at(request.run_key, command.address)
@@ -305,24 +315,17 @@ class ClaimMachine:
         self, request: Reserve, seen: bool, stamp: Stamp, decision: Decision
     ) -> Granted | Denied:
         envelope, attempt = request.envelope, request.attempt
-        held = self.state.rows.get((request.run_key, attempt))
+        key, recovered = (request.run_key, attempt), self._recovered.get(request.run_key, ())
+        held = self.state.rows.get(key)
         if held is not None:
-            recovered = attempt in self._recovered.get(request.run_key, ())
-            if (request.run_key, attempt) in self.disowned or (held.bound and not recovered):
-                # A registry that started again does not know whom its runs disowned.
-                return deny("conflict", f"an earlier {attempt} still runs", attempt)
-            if held.envelope == envelope:
-                return self._grant(attempt)
-            return deny("conflict", f"{attempt} holds another envelope", attempt)
+            # A registry that started again does not know whom its runs disowned.
+            known = attempt in recovered or held.bound in (None, request.shim)
+            ours = known and key not in self.disowned
+            return refuse_held(held, envelope, ours=ours) or self._grant(attempt)
         if seen:
             return deny("conflict", "this request was granted and has ended since", attempt)
-        refusal = refuse_reserve(
-            self.state,
-            self._wants,
-            request,
-            stamp.mono_ms,
-            again=not request.facts and attempt in self._recovered.get(request.run_key, ()),
-        )
+        again = request.shim is not None or (not request.facts and attempt in recovered)
+        refusal = refuse_reserve(self.state, self._wants, request, stamp.mono_ms, again=again)
         if refusal is not None:
             return refusal
         row = AllocationRow(
@@ -331,6 +334,7 @@ class ClaimMachine:
             envelope=envelope,
             bound=None,
             device_memory_mib=tuple(fact.memory_total_mib for fact in request.facts),
+            overcommitted=misfits(self.state, envelope, request.facts, again=again) is not None,
         )
         self._emit(ClaimReserved(at_ms=stamp.at_ms, row=row), decision)
         self._wants.served(request.run_key)

@@ -8,7 +8,15 @@ host limit and fairness are about what starts. It changes nothing. Source of the
 
 from __future__ import annotations
 
-from ..protocol.claims import Denied, DeviceFacts, Envelope, OfRun, Reserve, RunRow
+from ..protocol.claims import (
+    AllocationRow,
+    Denied,
+    DeviceFacts,
+    Envelope,
+    OfRun,
+    Reserve,
+    RunRow,
+)
 from .claim_fair import Wants
 from .claim_fit import DeviceSums, misfit
 from .claim_memory import Registrations
@@ -32,10 +40,10 @@ def refuse_reserve(
 ) -> Denied | None:
     """Why the plan is not committed, or None.
 
-    `again`: a claim of what runs already, without facts.
+    `again`: a claim of what holds something already, without facts. One that has a process is taken
+    wherever it runs: to deny it would free nothing, and leave its device to the next.
     """
     envelope, facts, attempt = request.envelope, request.facts, request.attempt
-    devices = envelope.device_uuids
     refused = refuse_malformed(envelope, facts, attempt) or _full(state, request)
     if refused is not None:
         return refused
@@ -46,16 +54,36 @@ def refuse_reserve(
             f"{state.limit()}",
             attempt,
         )
+    short = misfits(state, envelope, facts, again=again)
+    if short is not None and request.shim is None:
+        return deny("conflict", short, attempt)
+    if not again:
+        unfair = wants.against(state, request.run_key, now_ms).unfair(state, envelope, facts)
+        if unfair is not None:
+            return deny("fair_share", unfair, attempt)
+    return None
+
+
+def misfits(
+    state: ClaimState, envelope: Envelope, facts: tuple[DeviceFacts, ...], *, again: bool
+) -> str | None:
+    """In words, why an envelope cannot join what is held on its devices; None when it can."""
+    devices = envelope.device_uuids
     known = dict(zip(devices, facts, strict=True)) if facts else {}
     for device in devices:
         load = state.loads.get(device, DeviceSums())
         short = misfit(device, load, envelope, known.get(device), again=again)
         if short is not None:
-            return deny("conflict", short, attempt)
-    if not again:
-        unfair = wants.against(state, request.run_key, now_ms).unfair(state, envelope, facts)
-        if unfair is not None:
-            return deny("fair_share", unfair, attempt)
+            return short
+    return None
+
+
+def refuse_held(held: AllocationRow, envelope: Envelope, *, ours: bool) -> Denied | None:
+    """Why what is held under an attempt's name is not what it asks for, or None."""
+    if not ours:
+        return deny("conflict", f"an earlier {held.attempt} still runs", held.attempt)
+    if held.envelope != envelope:
+        return deny("conflict", f"{held.attempt} holds another envelope", held.attempt)
     return None
 
 
@@ -73,8 +101,13 @@ def refuse_malformed(
     return None
 
 
-def refuse_sender(state: ClaimState, request: OfRun, registrations: Registrations) -> Denied | None:
-    """Why this epoch, or what it says here, does not speak for the run that is named, or None."""
+def refuse_sender(
+    state: ClaimState, request: OfRun, pid: int, registrations: Registrations
+) -> Denied | None:
+    """Why this epoch, or what it says here, does not speak for the run that is named, or None.
+
+    `pid`: of the process that sent it, by the kernel's word.
+    """
     attempt = getattr(request, "attempt", None)
     run = state.runs.get(request.run_key)
     if run is None or request.epoch > run.epoch:
@@ -84,6 +117,9 @@ def refuse_sender(state: ClaimState, request: OfRun, registrations: Registration
         return deny(
             "stale_epoch", f"epoch {request.epoch} is over; {run.epoch} serves the run", attempt
         )
+    if pid != run.broker.pid:
+        told = f"process {pid} sent this, and process {run.broker.pid} is the run's broker"
+        return deny("not_yours", told, attempt)
     return registrations.late(request.run_key, (request.epoch, request.registration))
 
 

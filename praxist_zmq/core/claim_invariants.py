@@ -65,9 +65,10 @@ def state_violations(state: ClaimState) -> list[str]:
 
 
 def _holders_violations(rows: Iterable[AllocationRow]) -> list[str]:
+    """Those that were claimed again where they ran already are no promise."""
     holders: dict[str, list[AllocationRow]] = {}
     for row in rows:
-        for device in set(row.envelope.device_uuids):
+        for device in () if row.overcommitted else set(row.envelope.device_uuids):
             holders.setdefault(device, []).append(row)
     found = []
     for device, on_it in holders.items():

@@ -11,6 +11,7 @@ from .device_load import DeviceLoad
 from .placement import stale_sample
 from .room import free
 from .run_names import holding_run
+from .sharing import shared_words
 from .soft import SoftState
 from .state import BrokerState
 from .turn import Turn
@@ -24,11 +25,17 @@ def devices(turn: Turn) -> DevicesReply:
     if soft.sample is None:
         return DevicesReply(devices=(), simulated=soft.simulated)
     stale = stale_sample(soft) is not None
-    views = tuple(_view(load, soft, state.run_id, stale) for load in soft.fleet.loads(state))
+    shared = shared_words(soft)
+    views = tuple(
+        _view(load, soft, state.run_id, stale, shared.get(load.sample.uuid))
+        for load in soft.fleet.loads(state)
+    )
     return DevicesReply(devices=views, simulated=soft.simulated)
 
 
-def _view(load: DeviceLoad, soft: SoftState, run_id: str, stale: bool) -> DeviceView:
+def _view(
+    load: DeviceLoad, soft: SoftState, run_id: str, stale: bool, shared: str | None
+) -> DeviceView:
     device = load.sample
     memory, busy = free(load)
     others = {h.run: holding_run(soft.host_view, h.run) for h in load.holdings}
@@ -54,7 +61,7 @@ def _view(load: DeviceLoad, soft: SoftState, run_id: str, stale: bool) -> Device
         free_utilization_pct=None if stale or busy is None else max(0.0, busy),
         attribution="unavailable" if stale else load.attribution,
         external=external_words(load.external),
-        reason=device.reason,
+        reason=device.reason or shared,
     )
 
 

@@ -18,6 +18,7 @@ from .devices import device_warnings
 from .lease_views import resource_supply
 from .placement import stale_sample
 from .selectors import select
+from .sharing import HELP, shared_words
 from .slots import at_cap, planned_by_peer
 from .state import BrokerState, Job
 from .timestamps import rfc3339, timestamp
@@ -212,6 +213,7 @@ def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
         found.append(f"{stale}: nothing that needs a device starts")
     else:
         found += device_warnings(state, soft)
+    found += [f"{words}; {HELP}" for words in shared_words(soft).values()]
     silence = registry_silence(soft)
     if silence is not None:
         found.append(f"{silence}: nothing starts")

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from ..protocol import claims
 from ..protocol import events as ev
-from ..protocol.claims import Envelope
 from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, SpawnAttempt
-from . import concurrency, credentials, lease_grant
+from . import concurrency, credentials, holds, lease_grant
 from .admission import halted_words
 from .commands import RegistrySaid
 from .concurrency import occupied
@@ -146,6 +145,7 @@ def _take_view(turn: Turn, view: claims.HostView) -> None:
     ]
     soft.others_hold = len(others)
     soft.fleet.take_rows([row for row in others if row.envelope.device_uuids], soft.now_ms)
+    holds.compare(turn)
 
 
 def _is_stray(turn: Turn, row: claims.AllocationRow, asked: set[tuple[str, str]]) -> bool:
@@ -168,41 +168,19 @@ def _registered(turn: Turn, reply: claims.Registered) -> None:
     for name in ("registry", _warning("register")):
         soft.warnings.pop(name, None)
     lease_grant.registered(turn, reply.view)
-    rows = {row.attempt: row for row in reply.view.allocations if row.run_key == soft.run_key}
+    soft.claim_again_ms.clear()
+    holds.compare(turn)
+    bound = {r.attempt for r in reply.view.allocations if r.run_key == soft.run_key and r.bound}
     for attempt in state.attempts.values():
-        row = rows.get(attempt.attempt)
-        if row is None:
-            _claim_again(turn, attempt)
-        elif attempt.shim is not None and row.bound is None:
-            bind(turn, attempt)
-        elif attempt.phase == "bound":
+        if attempt.phase == "bound" and attempt.attempt in bound:
             _bound(turn, attempt.attempt)
-
-
-def _claim_again(turn: Turn, attempt: Attempt) -> None:
-    turn.claim(
-        claims.Reserve(
-            run_key=turn.soft.run_key,
-            epoch=turn.state.epoch,
-            registration=turn.soft.registrations,
-            attempt=attempt.attempt,
-            envelope=Envelope(
-                device_uuids=attempt.device_uuids,
-                exclusive=attempt.exclusive,
-                memory_mib=attempt.memory_mib,
-                utilization_pct=attempt.utilization_pct,
-            ),
-        ),
-        "reserve_again",
-        attempt.attempt,
-    )
-    if attempt.shim is not None:
-        bind(turn, attempt)
 
 
 def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
     soft = turn.soft
     soft.count(f"registry_denied_{reply.code}")
+    if what in ("reserve_again", "bind"):
+        holds.denied(turn, attempt)
     if reply.view is not None:
         _take_view(turn, reply.view)
     if what == "raise":
@@ -213,23 +191,34 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
         lease_grant.released(turn, attempt)
     if what == "reserve":
         plan_denied(turn, attempt, reply.code, reply.detail)
-    if reply.code == "unknown_run":
+    if reply.code == "unknown_run" or (reply.code == "stale_epoch" and what != "register"):
+        # Of a higher epoch that is not ours, the answer to a registration tells.
         connected(turn)
         return
     lost_hold = turn.state.attempts.get(attempt)
     if (
         what in ("reserve_again", "bind")
         and lost_hold is not None
-        and lost_hold.phase in ("allocated", "bound")
-        and attempt not in soft.released
+        and not holds.runs_already(lost_hold, soft)
     ):
         # Another run holds its devices now. Nothing of it has run: it waits again.
         turn.order(AbandonAttempt(attempt=attempt))
     elif what == "register":
         soft.register_again_at_ms = turn.stamp.mono_ms + REGISTER_PAUSE_MS
-        soft.warnings[_warning(what)] = f"the registry said: {reply.detail}"
+        soft.warnings[_warning(what)] = _not_registered(reply)
     elif what in ("reserve_again", "bind") and lost_hold is not None:
         soft.warnings[_warning(attempt)] = f"the registry said of {attempt}: {reply.detail}"
+
+
+def _not_registered(reply: claims.Denied) -> str:
+    """What is told of a registration that was denied, until another is granted."""
+    told = f"the host's claim registry does not take this run: {reply.detail}; nothing starts"
+    if reply.code == "stale_epoch":
+        told += (
+            "; it takes another process for the run's broker: `praxist-zmq host` names it, and "
+            "its end lets this one in"
+        )
+    return told
 
 
 def _warning(subject: str) -> str:
@@ -295,23 +284,6 @@ def spawn(turn: Turn, job: Job, attempt: Attempt) -> None:
     )
 
 
-def bind(turn: Turn, attempt: Attempt) -> None:
-    """Tell the registry which process proves the allocation."""
-    if attempt.shim is None:
-        return
-    turn.claim(
-        claims.Bind(
-            run_key=turn.soft.run_key,
-            epoch=turn.state.epoch,
-            registration=turn.soft.registrations,
-            attempt=attempt.attempt,
-            shim=attempt.shim,
-        ),
-        "bind",
-        attempt.attempt,
-    )
-
-
 def _bound(turn: Turn, name: str) -> None:
     """Both ledgers know the shim: GO, unless the attempt is not wanted any more."""
     attempt = turn.state.attempts.get(name)
@@ -356,6 +328,7 @@ def release(turn: Turn, attempt: str) -> None:
     it then follows the registration, which may still have listed the attempt. A lost one is made
     good by the next registration."""
     turn.soft.warnings.pop(_warning(attempt), None)
+    holds.over(turn.soft, attempt)
     turn.claim(
         claims.Release(
             run_key=turn.soft.run_key,

@@ -158,6 +158,8 @@ class SoftState:
     registrations: int = 0
     """How often we registered with the registry: on each connection, and after a denial."""
     register_again_at_ms: int | None = None
+    claim_again_ms: dict[str, int] = field(default_factory=dict)
+    """Live attempts whose claim the registry denied -> when it is asked again."""
     plans: dict[str, Plan] = field(default_factory=dict)
     held_back: dict[str, Denial] = field(default_factory=dict)
     pauses: dict[str, Pause] = field(default_factory=dict)

@@ -7,9 +7,10 @@ import math
 from ..protocol.job_states import JobState
 from ..protocol.views import Blocker, JobView
 from .activity import activity
-from .admission import BlockerTable, coarse_reason, credential_blocker
+from .admission import BlockerTable, coarse_reason, credential_blocker, registry_silence
 from .credentials import missing_credentials
 from .reservation import DEPARTURE_SHARE, expected_end_ms
+from .sharing import shared_words
 from .soft import SoftState
 from .state import Attempt, BrokerState, Job
 from .timestamps import rfc3339, timestamp
@@ -31,6 +32,7 @@ class Viewer:
         self._state = state
         self._soft = soft
         self._table = BlockerTable(state, soft)
+        self._shared: dict[str, str] | None = None
 
     def blockers(self, job: Job) -> tuple[Blocker, ...]:
         """Why a job waits; empty when it does not."""
@@ -79,7 +81,7 @@ class Viewer:
             binding_status=job.binding_status,
             depends_on=(),
             version=job.version,
-            note=_note(job, attempt),
+            note=self._note(job, attempt),
             resource_activity=(
                 None
                 if attempt is None or job.state != "running"
@@ -94,6 +96,14 @@ class Viewer:
             return None
         end_ms = expected_end_ms(attempt, self._state, self._soft, DEPARTURE_SHARE)
         return None if math.isinf(end_ms) else max(0.0, end_ms - self._soft.now_ms) / 1000
+
+    def _note(self, job: Job, attempt: Attempt | None) -> str | None:
+        if attempt is None:
+            return _note(job, attempt)
+        if self._shared is None:
+            self._shared = shared_words(self._soft)
+        shared = next((self._shared[u] for u in attempt.device_uuids if u in self._shared), None)
+        return _note(job, attempt) or shared or barrier_words(attempt, self._soft)
 
     def log_path(self, attempt: str | None) -> str | None:
         """The log of an attempt."""
@@ -138,6 +148,20 @@ def _note(job: Job, attempt: Attempt | None) -> str | None:
         return cancelled_words(job.cancel_reason)
     if job.state == "queued" and job.requeue_reason is not None:
         return REQUEUED[job.requeue_reason]
+    return None
+
+
+def barrier_words(attempt: Attempt, soft: SoftState) -> str | None:
+    """What a process that is prepared waits for before it may begin; None when for nothing long."""
+    if attempt.phase not in ("allocated", "bound") or attempt.attempt in soft.released:
+        return None
+    silence = registry_silence(soft)
+    if silence is None and not soft.registry_ready:
+        silence = "the host's claim registry does not answer"
+    if silence is not None:
+        return f"not begun yet: {silence}"
+    if attempt.attempt in soft.go_held:
+        return "not begun yet: it waits for a fresh look at its devices"
     return None
 
 

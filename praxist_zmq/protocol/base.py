@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 class Frozen(BaseModel):
@@ -36,6 +36,24 @@ class Frozen(BaseModel):
         object.__setattr__(made, "__pydantic_extra__", None)
         object.__setattr__(made, "__pydantic_private__", None)
         return made
+
+
+class Grown(Frozen):
+    """A value that got fields since a release that still reads it.
+
+    That release refuses what it does not know, so a field of `added` is written only where it is
+    not as it is by default, as everything was when that release was made.
+    """
+
+    added: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        for name in self.added:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del written[name]
+        return written
 
 
 @cache

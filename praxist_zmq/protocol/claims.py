@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Frozen
+from .base import Frozen, Grown
 from .ids import AttemptId, DeviceUuid, LeaseId, RequestId, RunId
 from .process import ProcessIdentity
 
+CLAIMS_VERSION = 2
+"""Of what a registry does, told in `registry.json`; one that tells none is of version 1. It grows
+with a promise that brokers rely on, and a supervisor replaces an older registry of its own user.
+
+1: the first. 2: proves who asks, and takes what runs already although others hold its devices."""
+COUNT_MAX = 1_000_000_000
+"""Of jobs, in what a run tells of itself."""
 RunKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -33,15 +40,20 @@ class DeviceFacts(Frozen):
     )
 
 
-class AllocationRow(Frozen):
+class AllocationRow(Grown):
     """One attempt's hold, as all runs see it."""
 
+    added: ClassVar = ("overcommitted",)
     run_key: RunKey = Field(description="sha256 of the run's real directory")
     attempt: AttemptId = Field(description="Attempt of that run")
     envelope: Envelope = Field(description="Devices and demand")
     bound: ProcessIdentity | None = Field(description="The shim, once bound")
     device_memory_mib: tuple[int | None, ...] = Field(
         default=(), max_length=1024, description="Size of each device as its run saw it, in order"
+    )
+    overcommitted: bool = Field(
+        default=False,
+        description="Others held its devices when it was claimed again: it ran there already",
     )
 
 
@@ -79,9 +91,9 @@ class RunRow(Frozen):
     user: str = Field(max_length=256, description="Who runs it")
     broker: ProcessIdentity = Field(description="Its broker now")
     epoch: int = Field(ge=1, description="Its broker's epoch; lower ones are refused")
-    running: int = Field(ge=0, description="Running jobs, as last told")
-    queued: int = Field(ge=0, description="Queued jobs, as last told")
-    limit: int = Field(ge=1, description="Its concurrency limit")
+    running: int = Field(ge=0, le=COUNT_MAX, description="Running jobs, as last told")
+    queued: int = Field(ge=0, le=COUNT_MAX, description="Queued jobs, as last told")
+    limit: int = Field(ge=1, le=COUNT_MAX, description="Its concurrency limit")
     uid: int | None = Field(
         default=None, ge=0, description="User id of its broker, as the kernel told the registry"
     )
@@ -140,9 +152,10 @@ class DeregisterRun(OfRun):
     kind: Literal["deregister_run"] = "deregister_run"
 
 
-class Reserve(OfRun):
+class Reserve(OfRun, Grown):
     """Commit exactly this plan, or answer why not with the fresh view."""
 
+    added: ClassVar = ("shim",)
     kind: Literal["reserve"] = "reserve"
     attempt: AttemptId = Field(description="Attempt")
     envelope: Envelope = Field(description="What it would hold")
@@ -151,6 +164,10 @@ class Reserve(OfRun):
     )
     lease_id: LeaseId | None = Field(
         default=None, description="The lease whose job it is: its hold is replaced in one step"
+    )
+    shim: ProcessIdentity | None = Field(
+        default=None,
+        description="Of a claim again: its process runs already, whoever else holds its devices",
     )
 
 
@@ -173,9 +190,9 @@ class ReportLoad(OfRun):
     """Counts for the host view. Not durable."""
 
     kind: Literal["report_load"] = "report_load"
-    running: int = Field(ge=0, description="Running jobs")
-    queued: int = Field(ge=0, description="Queued jobs")
-    limit: int = Field(ge=1, description="Concurrency limit")
+    running: int = Field(ge=0, le=COUNT_MAX, description="Running jobs")
+    queued: int = Field(ge=0, le=COUNT_MAX, description="Queued jobs")
+    limit: int = Field(ge=1, le=COUNT_MAX, description="Concurrency limit")
     want: Want | None = Field(default=None, description="Holds until the next report, or 6 s")
 
 

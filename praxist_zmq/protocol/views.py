@@ -309,7 +309,9 @@ class DeviceView(Frozen):
     external: tuple[str, ...] = Field(
         default=(), description="Processes of others: `pid 881 python, user dana`"
     )
-    reason: str | None = Field(default=None, description="Why it is not available")
+    reason: str | None = Field(
+        default=None, description="Why it is not available, or who shares it that should not"
+    )
 
 
 class ProcessView(Frozen):

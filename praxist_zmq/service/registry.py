@@ -37,7 +37,7 @@ from ..errors import PraxistError
 from ..host.clock import Clock, SystemClock
 from ..host.default_scope import hold_scope
 from ..host.fresh_place import FreshPlace
-from ..host.identity import boot_id, identity_of, user_of, visible
+from ..host.identity import boot_id, identity_of
 from ..host.paths import HostPaths, canonical
 from ..host.process_watch import ProcessWatch
 from ..host.resource_limits import raise_open_files
@@ -48,13 +48,14 @@ from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..ledger.snapshot import Snapshots
-from ..protocol.claims import Bind, ClaimReplyEnvelope, ClaimSnapshot, Denied, RegisterRun
+from ..protocol.claims import CLAIMS_VERSION, ClaimReplyEnvelope, ClaimSnapshot, Denied
 from ..protocol.codec import decode, decode_claim_event, decode_claim_request, encode
 from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming
 from ..transport.poller import Poller
 from .orphan_trees import OrphanTrees
 from .registry_start import of_another
+from .run_proof import forged
 from .service_log import configure_log
 from .step import Step
 
@@ -121,6 +122,7 @@ class RegistryService:
         info = {
             "pid": os.getpid(),
             "epoch": self.epoch,
+            "version": CLAIMS_VERSION,
             "process": None if me is None else me.model_dump(),
             "idle_exit_s": None if self._idle_exit_ms is None else self._idle_exit_ms / 1000,
         }
@@ -241,29 +243,8 @@ def _command(message: Incoming) -> ClaimCommand | Undecodable:
         request=envelope.request,
         uid=message.uid,
         pid=message.pid,
-        forged=None if message.uid == os.geteuid() else _forged(envelope.request, message),
+        forged=forged(envelope.request, message.uid, message.pid),
     )
-
-
-def _forged(request: Any, message: Incoming) -> str | None:
-    """What is false of the processes that another user's request names; None when nothing is.
-
-    Its end is all that frees what a run holds, so a run is served only while its broker's end can
-    be seen, and an attempt is bound only to a process of the same user.
-    """
-    if isinstance(request, RegisterRun):
-        seen = identity_of(message.pid)
-        if seen is None:
-            return f"process {message.pid}, which sent this, cannot be seen in this /proc"
-        if request.run.broker != seen:
-            return f"process {message.pid} sent this, and another one is named as the broker"
-    if isinstance(request, Bind):
-        if not visible(request.shim):
-            return "the shim is no process of this host's process namespace and boot"
-        user = user_of(request.shim.pid)
-        if user not in (None, message.uid):
-            return f"process {request.shim.pid} belongs to another user"
-    return None
 
 
 def refusal(command: Any) -> Send | None:

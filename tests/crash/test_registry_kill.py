@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 from praxist_zmq.core.claim_invariants import history_violations
 from praxist_zmq.host.identity import boot_id
@@ -10,15 +11,15 @@ from praxist_zmq.host.paths import HostPaths
 from praxist_zmq.ledger.log import Ledger
 from praxist_zmq.protocol.claims import Granted, Registered, RegisterRun, Release
 from praxist_zmq.protocol.codec import decode_claim_event
-from tests.support.claims import exclusive, reserve, run_key, run_row
-from tests.support.registry_process import Asker, Process, RegistryProcess
+from tests.support.claims import exclusive, reserve, run_key
+from tests.support.registry_process import Asker, RegistryProcess, hold_run
 from tests.support.wait import wait_until
 
 KILLS = 6
 
 
 class Contender(threading.Thread):
-    """A stand-in broker that takes the one device, looks whether it is alone, and gives it back."""
+    """A run of this process: takes the one device, looks whether it is alone, gives it back."""
 
     def __init__(self, host: HostPaths, name: str, holders: list[str]) -> None:
         super().__init__(name=name, daemon=True)
@@ -26,15 +27,13 @@ class Contender(threading.Thread):
         self.held = 0
         self.overlaps = 0
         self.stop = threading.Event()
-        self.process = Process()
         self._host = host
+        self._row, self.lock = hold_run(name)
 
     def run(self) -> None:
         asker = Asker(self._host)
-        row = run_row(self.name, broker=self.process.identity)
-        assert isinstance(
-            asker.ask(RegisterRun(registration=1, run=row, attempts=()), timeout_s=30), Registered
-        )
+        register = RegisterRun(registration=1, run=self._row, attempts=())
+        assert isinstance(asker.ask(register, timeout_s=30), Registered)
         number = 0
         while not self.stop.is_set():
             number += 1
@@ -52,10 +51,10 @@ class Contender(threading.Thread):
 
 
 def test_two_runs_one_device_and_a_registry_that_is_killed(
-    host: HostPaths, registry: RegistryProcess
+    host: HostPaths, registry: RegistryProcess, tmp_path: Path
 ) -> None:
     holders: list[str] = []
-    contenders = [Contender(host, name, holders) for name in ("a", "b")]
+    contenders = [Contender(host, str(tmp_path / name), holders) for name in ("a", "b")]
     try:
         for contender in contenders:
             contender.start()
@@ -72,7 +71,7 @@ def test_two_runs_one_device_and_a_registry_that_is_killed(
             contender.stop.set()
         for contender in contenders:
             contender.join(30)
-            contender.process.end()
+            contender.lock.release()
     assert not any(contender.is_alive() for contender in contenders)
     assert [contender.overlaps for contender in contenders] == [0, 0]
     assert registry.terminate() == 0

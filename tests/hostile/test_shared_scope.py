@@ -22,6 +22,7 @@ from praxist_zmq.protocol.claims import (
     RegisterRun,
     Release,
     ReportLoad,
+    RunRow,
     ViewHost,
 )
 from tests.support.claims import exclusive, reserve, run_key, run_row
@@ -33,7 +34,7 @@ from tests.support.guest import (
     environment_of_others,
     interpreter_of_others,
 )
-from tests.support.registry_process import Asker, Process, RegistryProcess
+from tests.support.registry_process import Asker, Process, RegistryProcess, hold_run
 from tests.support.wait import wait_until
 
 GUEST, OTHER = 64_001, 64_002
@@ -77,7 +78,16 @@ def guest(registry: RegistryProcess) -> Iterator[Guest]:
 
 
 @pytest.fixture
-def broker() -> Iterator[Process]:
+def ours(tmp_path: Path) -> Iterator[RunRow]:
+    """The owner's run; this process is its broker."""
+    row, lock = hold_run(str(tmp_path / "ours"))
+    yield row
+    lock.release()
+
+
+@pytest.fixture
+def stranger() -> Iterator[Process]:
+    """A process that is nobody's broker."""
     process = Process()
     yield process
     process.end()
@@ -92,13 +102,10 @@ def join(guest: Guest, name: str = "theirs") -> None:
 
 
 def test_another_user_registers_and_is_held_to_the_rules(
-    owner: Asker, guest: Guest, broker: Process
+    owner: Asker, guest: Guest, ours: RunRow
 ) -> None:
-    own = owner.ask(
-        RegisterRun(registration=1, run=run_row("ours", 1, broker.identity), attempts=())
-    )
-    assert isinstance(own, Registered)
-    assert isinstance(owner.ask(reserve("ours", "j-1.1", exclusive("gpu0"))), Granted)
+    assert isinstance(owner.ask(RegisterRun(registration=1, run=ours, attempts=())), Registered)
+    assert isinstance(owner.ask(reserve(ours.run_dir, "j-1.1", exclusive("gpu0"))), Granted)
     join(guest)
     denied = guest.ask(reserve("theirs", "j-1.1", exclusive("gpu0")))
     assert denied["code"] == "conflict"
@@ -106,23 +113,23 @@ def test_another_user_registers_and_is_held_to_the_rules(
     seen = {run["run_id"]: run for run in guest.ask(ViewHost())["runs"]}
     assert (seen["ours"]["run_dir"], seen["ours"]["uid"]) == ("", 0)
     assert (seen["theirs"]["run_dir"], seen["theirs"]["uid"]) == ("/runs/theirs", GUEST)
-    assert {run.run_id: run.run_dir for run in owner.runs()} == {"ours": "/runs/ours", "theirs": ""}
+    assert {run.run_id: run.run_dir for run in owner.runs()} == {"ours": ours.run_dir, "theirs": ""}
     assert all(run["run_dir"] in ("", "/runs/theirs") for run in denied["view"]["runs"])
 
 
-def test_another_users_run_is_not_theirs(owner: Asker, guest: Guest, broker: Process) -> None:
-    owner.ask(RegisterRun(registration=1, run=run_row("ours", 1, broker.identity), attempts=()))
-    owner.ask(reserve("ours", "j-1.1", exclusive("gpu0")))
-    owner.ask(
-        Bind(
-            registration=1, run_key=run_key("ours"), epoch=1, attempt="j-1.1", shim=broker.identity
-        )
-    )
+def test_another_users_run_is_not_theirs(
+    owner: Asker, guest: Guest, ours: RunRow, stranger: Process
+) -> None:
+    key, run = ours.run_key, ours.run_dir
+    fence = RegisterRun(registration=1, run=run_row(run, 2, guest.identity), attempts=())
+    assert guest.ask(fence)["code"] == "not_yours", "nor before it is known here"
+    owner.ask(RegisterRun(registration=1, run=ours, attempts=()))
+    owner.ask(reserve(run, "j-1.1", exclusive("gpu0")))
+    owner.ask(Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=stranger.identity))
     before = owner.view()
-    key = run_key("ours")
     for request in (
-        RegisterRun(registration=1, run=run_row("ours", 2, guest.identity), attempts=()),
-        reserve("ours", "j-2.1", exclusive("gpu1")),
+        fence,
+        reserve(run, "j-2.1", exclusive("gpu1")),
         Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=guest.identity),
         Release(registration=1, run_key=key, epoch=1, attempt="j-1.1"),
         ReportLoad(registration=1, run_key=key, epoch=1, running=0, queued=0, limit=1),
@@ -133,45 +140,35 @@ def test_another_users_run_is_not_theirs(owner: Asker, guest: Guest, broker: Pro
     assert owner.view() == before
 
 
-def test_what_a_dead_run_holds_stays_its_users(owner: Asker, guest: Guest, broker: Process) -> None:
-    shim = Process()
-    try:
-        owner.ask(RegisterRun(registration=1, run=run_row("ours", 1, broker.identity), attempts=()))
-        owner.ask(reserve("ours", "j-1.1", exclusive("gpu0")))
-        owner.ask(
-            Bind(
-                registration=1,
-                run_key=run_key("ours"),
-                epoch=1,
-                attempt="j-1.1",
-                shim=shim.identity,
-            )
-        )
-        broker.end()
-        wait_until(lambda: not owner.runs(), "the run to be seen gone")
-        taken = guest.ask(
-            RegisterRun(registration=1, run=run_row("ours", 2, guest.identity), attempts=("j-1.1",))
-        )
-        assert taken["code"] == "not_yours"
-        assert len(owner.rows()) == 1
-    finally:
-        shim.end()
+def test_what_a_dead_run_holds_stays_its_users(
+    owner: Asker, guest: Guest, ours: RunRow, stranger: Process
+) -> None:
+    owner.ask(RegisterRun(registration=1, run=ours, attempts=()))
+    owner.ask(reserve(ours.run_dir, "j-1.1", exclusive("gpu0")))
+    owner.ask(
+        Bind(registration=1, run_key=ours.run_key, epoch=1, attempt="j-1.1", shim=stranger.identity)
+    )
+    owner.ask(DeregisterRun(registration=1, run_key=ours.run_key, epoch=1))
+    row = run_row(ours.run_dir, 2, guest.identity)
+    taken = guest.ask(RegisterRun(registration=1, run=row, attempts=("j-1.1",)))
+    assert taken["code"] == "not_yours"
+    assert len(owner.rows()) == 1
+    stranger.end()
     wait_until(lambda: not owner.rows(), "the shim to be seen gone")
 
 
-def test_only_own_processes_may_be_named(guest: Guest, broker: Process) -> None:
-    stranger = RegisterRun(registration=1, run=run_row("theirs", 1, broker.identity), attempts=())
-    assert guest.ask(stranger)["code"] == "not_yours"
+def test_only_own_processes_may_be_named(guest: Guest, stranger: Process) -> None:
+    named = RegisterRun(registration=1, run=run_row("theirs", 1, stranger.identity), attempts=())
+    assert guest.ask(named)["code"] == "not_yours"
     join(guest)
-    guest.ask(reserve("theirs", "j-1.1", exclusive("gpu1")))
+    plan = reserve("theirs", "j-1.1", exclusive("gpu1"))
+    guest.ask(plan)
     key = run_key("theirs")
-    foreign = guest.ask(
-        Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=broker.identity)
-    )
-    assert foreign["code"] == "not_yours"
-    elsewhere = broker.identity.model_copy(update={"pid_namespace": 1})
-    hidden = guest.ask(Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=elsewhere))
-    assert hidden["code"] == "not_yours"
+    elsewhere = stranger.identity.model_copy(update={"pid_namespace": 1})
+    for shim in (stranger.identity, elsewhere):
+        bind = Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=shim)
+        assert guest.ask(bind)["code"] == "not_yours"
+        assert guest.ask(plan.model_copy(update={"shim": shim}))["code"] == "not_yours"
     own = guest.ask(
         Bind(registration=1, run_key=key, epoch=1, attempt="j-1.1", shim=guest.identity)
     )
@@ -292,12 +289,12 @@ def test_a_private_scope_lets_nobody_else_in(registry: RegistryProcess, owner: A
     assert owner.view().runs == ()
 
 
-def test_one_user_cannot_take_all_of_the_tables(guest: Guest, owner: Asker) -> None:
+def test_one_user_cannot_take_all_of_the_tables(guest: Guest, owner: Asker, ours: RunRow) -> None:
     replies = [
         guest.ask(RegisterRun(registration=1, run=run_row(f"r{n}", 1, guest.identity), attempts=()))
         for n in range(70)
     ]
     assert [reply["kind"] for reply in replies[:64]] == ["registered"] * 64
     assert {reply["code"] for reply in replies[64:]} == {"busy"}
-    reply = owner.ask(RegisterRun(registration=1, run=run_row("ours"), attempts=()))
+    reply = owner.ask(RegisterRun(registration=1, run=ours, attempts=()))
     assert isinstance(reply, Registered)

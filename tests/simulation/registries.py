@@ -94,7 +94,9 @@ class SimRegistry(MachineShell):
     def heard(self, wire: FakeWire, message: Any) -> None:
         """A broker's request; where a connection broke, a copy of it may follow."""
         _, (request_id, request) = message
-        self.take(ClaimCommand(wire, request_id, request, 0, 900))
+        sender = wire.ends[0].identity
+        pid = 0 if sender is None else sender.pid
+        self.take(ClaimCommand(wire, request_id, request, 0, pid))
 
     def unsynced(self) -> bool:
         """Whether an event is not on disk."""

@@ -369,7 +369,7 @@ class World:
         if not self.to_registry:
             return
         request_id, request = self.to_registry.popleft()
-        self.registry_turn(ClaimCommand(self.name, request_id, request, 0, 900))
+        self.registry_turn(ClaimCommand(self.name, request_id, request, 0, self.broker_pid))
 
     def registry_turn(self, command: Any) -> None:
         """One turn of the registry: a request or a fact."""

@@ -36,9 +36,10 @@ class Desk:
         address: Any = b"a",
         uid: int = 1000,
         mono_ms: int = 0,
+        pid: int | None = None,
     ) -> Any:
         """The answer to one request."""
-        asked = command(request, request_id, address, uid)
+        asked = command(request, request_id, address, uid, pid)
         decision = self.machine.decide(asked, stamp(mono_ms))
         self.history += decision.events
         assert len(decision.outbox) == 1

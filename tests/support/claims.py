@@ -23,8 +23,13 @@ _request_numbers = itertools.count(1)
 
 
 def run_key(name: str) -> str:
-    """The key of a run by name."""
-    return hashlib.sha256(name.encode()).hexdigest()
+    """The key of a run by name: that of its directory."""
+    return hashlib.sha256(run_directory(name).encode()).hexdigest()
+
+
+def run_directory(name: str) -> str:
+    """Where the run of that name is. It need not exist, and a name may be a path itself."""
+    return name if name.startswith("/") else f"/runs/{name}"
 
 
 def process(pid: int, boot: str = BOOT, ticks: int = 1000) -> ProcessIdentity:
@@ -38,8 +43,8 @@ def run_row(
     """A run's row."""
     return RunRow(
         run_key=run_key(name),
-        run_id=name,
-        run_dir=f"/runs/{name}",
+        run_id=name.rpartition("/")[2],
+        run_dir=run_directory(name),
         user="tester",
         broker=broker or process(100 + epoch),
         epoch=epoch,
@@ -130,11 +135,18 @@ def release_lease(name: str, number: int, epoch: int = 1) -> ReleaseLease:
 
 
 def command(
-    request: Any, request_id: str | None = None, address: Any = b"a", uid: int = 1000
+    request: Any,
+    request_id: str | None = None,
+    address: Any = b"a",
+    uid: int = 1000,
+    pid: int | None = None,
 ) -> ClaimCommand:
-    """A request as the shell hands it on; each has a fresh request id unless one is given."""
+    """A request as the shell hands it on; each has a fresh request id unless one is given. It comes
+    from the process `pid`, by default that of `run_row` for its epoch."""
     chosen = request_id or f"request-{next(_request_numbers)}"
-    return ClaimCommand(address=address, request_id=chosen, request=request, uid=uid, pid=4242)
+    if pid is None:
+        pid = 100 + getattr(request, "epoch", 0)
+    return ClaimCommand(address=address, request_id=chosen, request=request, uid=uid, pid=pid)
 
 
 def stamp(mono_ms: int = 0) -> Stamp:

@@ -1,8 +1,9 @@
-"""Another user of the host: a real process under another user id that talks to the registry.
+"""Another broker on the host: a real process of another user, or of ours, and its registry.
 
-    python -m tests.support.guest HOST_DIR
+    python -m tests.support.guest HOST_DIR [RUN_DIR ...]
 
-It reads one claim request a line and writes one reply a line. `Guest` starts it by setpriv(1).
+It holds the ledger locks of the runs that are named, reads one claim request a line and writes one
+reply a line. `Guest` starts it, under another user by setpriv(1).
 """
 
 from __future__ import annotations
@@ -69,17 +70,18 @@ def as_user(uid: int) -> list[str]:
 
 
 class Guest:
-    """One connection of another user to the registry."""
+    """One connection of another process to the registry. `uid` None: of our own user."""
 
-    def __init__(self, host: HostPaths, uid: int) -> None:
-        self.uid = uid
+    def __init__(self, host: HostPaths, uid: int | None = None, runs: tuple[str, ...] = ()) -> None:
+        python = sys.executable if uid is None else interpreter_of_others() or sys.executable
         self._popen = subprocess.Popen(
             [
-                *as_user(uid),
-                interpreter_of_others() or sys.executable,
+                *(() if uid is None else as_user(uid)),
+                python,
                 "-m",
                 "tests.support.guest",
                 str(host.directory),
+                *runs,
             ],
             cwd=CHECKOUT,
             env=environment_of_others(),
@@ -109,9 +111,11 @@ class Guest:
                 pipe.close()
 
 
-def _serve(directory: str) -> None:
-    from .registry_process import Asker
+def _serve(directory: str, runs: list[str]) -> None:
+    from .registry_process import Asker, hold_run
 
+    for run in runs:
+        hold_run(run)
     asker = Asker(HostPaths(Path(directory)))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -124,4 +128,4 @@ def _serve(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(sys.argv[1], sys.argv[2:])

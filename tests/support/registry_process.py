@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.host.identity import identity_of
-from praxist_zmq.host.paths import HostPaths
+from praxist_zmq.host.paths import HostPaths, RunPaths
+from praxist_zmq.ledger.lock import OwnerLock
 from praxist_zmq.protocol.claims import (
     AllocationRow,
     ClaimReplyEnvelope,
@@ -24,7 +26,17 @@ from praxist_zmq.protocol.codec import adapter, encode
 from praxist_zmq.protocol.process import ProcessIdentity
 from praxist_zmq.transport.request import Requester
 
+from .claims import run_row
+
 _numbers = itertools.count(1)
+
+
+def hold_run(run_dir: str) -> tuple[RunRow, OwnerLock]:
+    """Be the broker of a run: its directory is made, and the lock of its ledger taken."""
+    path = RunPaths(Path(run_dir)).ledger_lock
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = OwnerLock.acquire(path, {"pid": os.getpid()})
+    return run_row(run_dir, broker=identity_of(os.getpid())), lock
 
 
 class Process:

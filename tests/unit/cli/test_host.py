@@ -147,3 +147,26 @@ def test_no_run_has_no_limit(call: Call, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(host, "view_host", lambda settings: nobody)
     assert call("host", "--json").document["limit"] is None
     assert call("host", "-o", "table").out.startswith("0 runs   0 allocations")
+
+
+def test_a_device_that_is_promised_twice_is_told(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registry that lost its ledger gave it away, and takes what runs there already beside it."""
+    desk = Desk(uid=1000)
+    for name in ("vision-42", "nlp-7"):
+        desk.register(name, limit=8)
+    device = exclusive(SIM.format(0))
+    desk.ask(reserve("nlp-7", "j-4.1", device))
+    again = reserve("vision-42", "j-1.1", device, seen=())
+    desk.ask(again.model_copy(update={"shim": process(950)}))
+    view = json.loads(encode(desk.ask(ViewHost())))
+    monkeypatch.setattr(host, "view_host", lambda settings: view)
+    monkeypatch.setattr(sys, "stdout", FakeTerminal())
+    run(["host"])
+    told = "GPU 0 is promised twice: j-1.1 of vision-42 and j-4.1 of nlp-7"
+    assert told in sys.stdout.getvalue()  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    monkeypatch.setattr(host, "view_host", lambda settings: view)
+    found = json.loads(call("host", "--json").out)["allocations"]
+    assert [row["overcommitted"] for row in found] == [False, True]

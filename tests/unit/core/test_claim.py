@@ -14,6 +14,7 @@ from praxist_zmq.core.claim_view import PUSH_AGAIN_MS
 from praxist_zmq.core.decision import Undecodable
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.protocol.claims import (
+    AllocationRow,
     Bind,
     ClaimReleased,
     Denied,
@@ -24,15 +25,18 @@ from praxist_zmq.protocol.claims import (
     RegisterRun,
     Release,
     ReportLoad,
+    Reserve,
     RunDeregistered,
     ViewHost,
 )
+from praxist_zmq.protocol.codec import adapter, encode
 from tests.support.claim_desk import A, Desk
 from tests.support.claims import (
     BOOT,
     exclusive,
     process,
     reserve,
+    run_key,
     run_row,
     shared,
     stamp,
@@ -408,3 +412,46 @@ def test_a_run_without_a_broker_is_told_for_as_long_as_it_holds_anything(gone: b
     desk.settle(ORPHAN_GRACE_MS)
     assert desk.ask(ViewHost()).down == ()
     desk.check()
+
+
+def test_only_the_registered_broker_speaks_for_a_run(desk: Desk) -> None:
+    desk.ask(reserve("a", "j-1.1", exclusive("gpu0")))
+    for request in (
+        reserve("a", "j-2.1", exclusive("gpu1")),
+        Release(registration=1, run_key=A, epoch=1, attempt="j-1.1"),
+        ReportLoad(registration=1, run_key=A, epoch=1, running=0, queued=0, limit=1),
+        DeregisterRun(registration=1, run_key=A, epoch=1),
+    ):
+        denied = desk.ask(request, pid=102)
+        assert denied.code == "not_yours"
+        assert denied.detail == "process 102 sent this, and process 101 is the run's broker"
+    assert desk.held() == {(A, "j-1.1")}
+    # A registered broker that is gone is replaced by the next one, which then speaks for the run.
+    desk.broker_gone()
+    assert isinstance(desk.register("a", epoch=2, attempts=("j-1.1",)), Registered)
+    assert isinstance(desk.release("j-1.1", epoch=2), Granted)
+
+
+def test_what_runs_already_is_taken_beside_others_and_nothing_more_is_placed(desk: Desk) -> None:
+    """A registry that lost its ledger gave the device to another run meanwhile."""
+    desk.ask(reserve("b", "j-1.1", exclusive("gpu0")))
+    again = reserve("a", "j-1.1", exclusive("gpu0"), seen=())
+    assert desk.ask(again).code == "conflict", "without a process it gives way"
+    assert isinstance(desk.ask(again.model_copy(update={"shim": process(900)})), Granted)
+    assert isinstance(desk.bind("j-1.1"), Granted)
+    assert [row.overcommitted for row in desk.machine.state.rows.values()] == [False, True]
+    desk.check()
+    desk.ask(Release(registration=1, run_key=run_key("b"), epoch=1, attempt="j-1.1"))
+    assert desk.ask(reserve("b", "j-2.1", exclusive("gpu0"))).code == "conflict"
+    assert desk.ask(reserve("b", "j-2.1", shared("gpu0"))).code == "conflict"
+
+
+def test_what_an_earlier_release_does_not_know_is_written_only_where_it_matters() -> None:
+    plain = reserve("a", "j-1.1", exclusive("gpu0"))
+    assert b"shim" not in encode(plain)
+    held = plain.model_copy(update={"shim": process(900)})
+    assert adapter(Reserve).validate_json(encode(held)) == held
+    row = AllocationRow(run_key=A, attempt="j-1.1", envelope=plain.envelope, bound=None)
+    assert b"overcommitted" not in encode(HostView(version=1, runs=(), allocations=(row,)))
+    crowded = row.model_copy(update={"overcommitted": True})
+    assert adapter(AllocationRow).validate_json(encode(crowded)) == crowded

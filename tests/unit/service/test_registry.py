@@ -23,6 +23,7 @@ from praxist_zmq.host.identity import identity_of, stat_of
 from praxist_zmq.host.paths import HostPaths, RunPaths
 from praxist_zmq.host.remains import lock_of
 from praxist_zmq.host.runtime_dir import ensure_scope
+from praxist_zmq.ledger.lock import OwnerLock
 from praxist_zmq.ledger.snapshot import Snapshots
 from praxist_zmq.protocol.claims import (
     Bind,
@@ -32,16 +33,52 @@ from praxist_zmq.protocol.claims import (
     Granted,
     Registered,
     RegisterRun,
+    Release,
+    RunRow,
 )
 from praxist_zmq.protocol.codec import decode_claim_reply, encode
+from praxist_zmq.protocol.process import ProcessIdentity
 from praxist_zmq.service.orphan_trees import OrphanTrees
 from praxist_zmq.service.registry import RegistryService
 from praxist_zmq.transport.request import Connection, Requester
 from tests.support.claims import command, exclusive, reserve, run_key, run_row
-from tests.support.registry_process import Asker, Process, RegistryProcess
+from tests.support.guest import Guest
+from tests.support.registry_process import Asker, Process, RegistryProcess, hold_run
 from tests.support.wait import wait_until
 
-A, B = run_key("a"), run_key("b")
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[Callable[[str], RunRow]]:
+    """Runs that this very process is the broker of."""
+    locks: list[OwnerLock] = []
+
+    def make(name: str) -> RunRow:
+        row, lock = hold_run(str(tmp_path / name))
+        locks.append(lock)
+        return row
+
+    yield make
+    for lock in locks:
+        lock.release()
+
+
+@pytest.fixture
+def brokers(registry: RegistryProcess, tmp_path: Path) -> Iterator[Callable[[str], Guest]]:
+    """Brokers of one run each, in processes of their own; all are registered."""
+    made: list[Guest] = []
+
+    def make(name: str) -> Guest:
+        run = str(tmp_path / name)
+        guest = Guest(registry.host, runs=(run,))
+        made.append(guest)
+        row = run_row(run, broker=guest.identity)
+        told = guest.ask(RegisterRun(registration=1, run=row, attempts=()))
+        assert told["kind"] == "registered", told
+        return guest
+
+    yield make
+    for guest in made:
+        guest.end()
 
 
 @pytest.fixture
@@ -64,30 +101,61 @@ def process() -> Iterator[Callable[[], Process]]:
         one.end()
 
 
-def test_two_runs_share_the_host(asker: Asker, process: Callable[[], Process]) -> None:
-    for name in ("a", "b"):
-        row = run_row(name, broker=process().identity)
+def test_two_runs_share_the_host(asker: Asker, ours: Callable[[str], RunRow]) -> None:
+    a, b = ours("a"), ours("b")
+    for row in (a, b):
         assert isinstance(asker.ask(RegisterRun(registration=1, run=row, attempts=())), Registered)
-    assert isinstance(asker.ask(reserve("a", "j-1.1", exclusive("gpu0"))), Granted)
-    denied = asker.ask(reserve("b", "j-1.1", exclusive("gpu0")))
+    assert isinstance(asker.ask(reserve(a.run_dir, "j-1.1", exclusive("gpu0"))), Granted)
+    denied = asker.ask(reserve(b.run_dir, "j-1.1", exclusive("gpu0")))
     assert isinstance(denied, Denied)
     assert denied.view is not None
-    assert {run.run_key for run in denied.view.runs} == {A, B}
+    assert {run.run_key for run in denied.view.runs} == {a.run_key, b.run_key}
+
+
+def test_only_the_process_that_holds_a_runs_lock_registers_it(
+    asker: Asker, brokers: Callable[[str], Guest], tmp_path: Path
+) -> None:
+    """Another process of the same user fences nobody, and frees nothing that another holds."""
+    victim, run = brokers("a"), str(tmp_path / "a")
+    assert victim.ask(reserve(run, "j-1.1", exclusive("gpu0")))["kind"] == "granted"
+    me = identity_of(os.getpid())
+    mine = run_row(run, 1_000_000, me)
+    for row, told in (
+        (mine, "does not hold"),
+        (run_row(run, 1_000_000, victim.identity), "another one is named"),
+        (mine.model_copy(update={"run_dir": "/"}), "key"),
+    ):
+        denied = asker.ask(RegisterRun(registration=1, run=row, attempts=()))
+        assert (denied.code, told in denied.detail) == ("not_yours", True), denied.detail
+    release = Release(registration=1, run_key=mine.run_key, epoch=1, attempt="j-1.1")
+    assert asker.ask(release).code == "not_yours"
+    assert len(asker.rows()) == 1
+    victim.end()
+    wait_until(lambda: not asker.runs(), "the dead broker's run to end")
+    row, lock = hold_run(run)
+    assert isinstance(asker.ask(RegisterRun(registration=1, run=row, attempts=())), Registered)
+    lock.release()
 
 
 def test_a_dead_brokers_run_ends_and_its_rows_stay_until_the_shim_is_gone(
-    asker: Asker, process: Callable[[], Process]
+    asker: Asker,
+    brokers: Callable[[str], Guest],
+    process: Callable[[], Process],
+    tmp_path: Path,
 ) -> None:
-    broker, shim = process(), process()
-    asker.ask(RegisterRun(registration=1, run=run_row("a", broker=broker.identity), attempts=()))
-    asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
-    bound = Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity)
-    assert isinstance(asker.ask(bound), Granted)
+    broker, shim, run = brokers("a"), process(), str(tmp_path / "a")
+    broker.ask(reserve(run, "j-1.1", exclusive("gpu0")))
+    assert broker.ask(bound(run, shim.identity))["kind"] == "granted"
     broker.end()
     wait_until(lambda: not asker.runs(), "the dead broker's run to end")
     assert [row.attempt for row in asker.rows()] == ["j-1.1"]
     shim.end()
     wait_until(lambda: not asker.rows(), "the row of the shim that is gone to end")
+
+
+def bound(run: str, shim: ProcessIdentity) -> Bind:
+    """The first attempt of a run gets its shim."""
+    return Bind(registration=1, run_key=run_key(run), epoch=1, attempt="j-1.1", shim=shim)
 
 
 class ShimWithEvaluator:
@@ -128,20 +196,18 @@ def test_a_row_stays_until_the_evaluator_is_gone_though_its_shim_is(
     tmp_path: Path,
     registry: RegistryProcess,
     asker: Asker,
-    process: Callable[[], Process],
+    brokers: Callable[[str], Guest],
+    ours: Callable[[str], RunRow],
     order: str,
 ) -> None:
     """By descent while the shim lived, or by what the environment names."""
-    broker = process()
-    row = run_row("a", broker=broker.identity).model_copy(update={"run_dir": str(tmp_path)})
-    directory = str(RunPaths(tmp_path).attempt("j-1.1"))
+    broker, run = brokers("a"), tmp_path / "a"
+    directory = str(RunPaths(run).attempt("j-1.1"))
     at_once = order != "down first"
     tree = ShimWithEvaluator(directory, named=at_once, log=None)
     try:
-        asker.ask(RegisterRun(registration=1, run=row, attempts=()))
-        asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
-        bind = Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=tree.shim)
-        assert isinstance(asker.ask(bind), Granted)
+        broker.ask(reserve(str(run), "j-1.1", exclusive("gpu0")))
+        assert broker.ask(bound(str(run), tree.shim))["kind"] == "granted"
         if at_once:
             registry.kill()
             tree.kill_shim()
@@ -155,27 +221,26 @@ def test_a_row_stays_until_the_evaluator_is_gone_though_its_shim_is(
         log = registry.host.directory / "test.log"
         words = proof.EVIDENCE["members"]
         wait_until(lambda: words in log.read_text(), "the registry to see that it lives")
-        other = process()
-        run_b = run_row("b", broker=other.identity)
-        asker.ask(RegisterRun(registration=1, run=run_b, attempts=()))
-        assert isinstance(asker.ask(reserve("b", "j-1.1", exclusive("gpu0"))), Denied)
+        other = ours("b")
+        asker.ask(RegisterRun(registration=1, run=other, attempts=()))
+        assert isinstance(asker.ask(reserve(other.run_dir, "j-1.1", exclusive("gpu0"))), Denied)
     finally:
         tree.end()
     wait_until(lambda: not asker.rows(), "the row to end with the evaluator")
-    reply = asker.ask(reserve("b", "j-1.1", exclusive("gpu0")))
+    reply = asker.ask(reserve(other.run_dir, "j-1.1", exclusive("gpu0")))
     assert isinstance(reply, Granted)
 
 
 def test_a_held_lock_keeps_a_row_of_which_nothing_else_is_found(
-    tmp_path: Path, asker: Asker, process: Callable[[], Process]
+    tmp_path: Path,
+    asker: Asker,
+    brokers: Callable[[str], Guest],
+    process: Callable[[], Process],
 ) -> None:
     """Whoever has closed, cleared and left everything, but for its output."""
-    run, broker = RunPaths(tmp_path), process()
-    row = run_row("a", broker=broker.identity).model_copy(update={"run_dir": str(tmp_path)})
-    shim = process()
-    asker.ask(RegisterRun(registration=1, run=row, attempts=()))
-    asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
-    asker.ask(Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity))
+    broker, shim, run = brokers("a"), process(), RunPaths(tmp_path / "a")
+    broker.ask(reserve(str(run.run_dir), "j-1.1", exclusive("gpu0")))
+    broker.ask(bound(str(run.run_dir), shim.identity))
     log = AttemptFiles(run).create_log("j-1.1")
     heir = subprocess.Popen(["sleep", "600"], stdout=log, env={})
     os.close(log)
@@ -185,8 +250,8 @@ def test_a_held_lock_keeps_a_row_of_which_nothing_else_is_found(
         broker.end()
         wait_until(lambda: not asker.runs(), "the dead broker's run to end")
         trees = OrphanTrees(lambda fd: None, lambda fd: None)
-        watch = Watch(A, "j-1.1", shim.identity)
-        trees.follow({watch: Unserved(str(tmp_path), own=True)}, 0)
+        watch = Watch(run.run_key, "j-1.1", shim.identity)
+        trees.follow({watch: Unserved(str(run.run_dir), own=True)}, 0)
         assert [trees.look((), at_ms) for at_ms in (0, 60_000, 120_000)] == [(), (), ()]
         trees.close()
     finally:
@@ -197,14 +262,17 @@ def test_a_held_lock_keeps_a_row_of_which_nothing_else_is_found(
 
 
 def test_kill_keeps_everything_and_finds_who_died_meanwhile(
-    registry: RegistryProcess, asker: Asker, process: Callable[[], Process]
+    registry: RegistryProcess,
+    asker: Asker,
+    brokers: Callable[[str], Guest],
+    process: Callable[[], Process],
+    tmp_path: Path,
 ) -> None:
-    lives, dies, shim = process(), process(), process()
-    asker.ask(RegisterRun(registration=1, run=run_row("a", broker=lives.identity), attempts=()))
-    asker.ask(RegisterRun(registration=1, run=run_row("b", broker=dies.identity), attempts=()))
-    asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
-    asker.ask(reserve("b", "j-1.1", exclusive("gpu1")))
-    asker.ask(Bind(registration=1, run_key=B, epoch=1, attempt="j-1.1", shim=shim.identity))
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    lives, dies, shim = brokers("a"), brokers("b"), process()
+    lives.ask(reserve(a, "j-1.1", exclusive("gpu0")))
+    dies.ask(reserve(b, "j-1.1", exclusive("gpu1")))
+    dies.ask(bound(b, shim.identity))
     before = asker.view()
     registry.kill()
     assert registry.start()["ready"]["epoch"] == 2
@@ -213,10 +281,12 @@ def test_kill_keeps_everything_and_finds_who_died_meanwhile(
     dies.end()
     shim.end()
     registry.start()
-    assert [run.run_key for run in asker.runs()] == [A]
+    assert [run.run_key for run in asker.runs()] == [run_key(a)]
     # The broker of the other one might come back, and know more of what its shim has left.
-    assert {row.run_key for row in asker.rows()} == {A, B}
-    wait_until(lambda: [row.run_key for row in asker.rows()] == [A], "the orphan's row to end")
+    assert {row.run_key for row in asker.rows()} == {run_key(a), run_key(b)}
+    wait_until(
+        lambda: [row.run_key for row in asker.rows()] == [run_key(a)], "the orphan's row to end"
+    )
 
 
 def test_a_second_registry_says_who_holds_the_lock_and_ends_well(
@@ -241,19 +311,18 @@ def test_it_ends_in_order_when_asked(registry: RegistryProcess) -> None:
 
 
 def test_it_ends_by_itself_only_when_nothing_is_held(
-    host: HostPaths, process: Callable[[], Process]
+    host: HostPaths, process: Callable[[], Process], ours: Callable[[str], RunRow]
 ) -> None:
     registry = RegistryProcess(host, idle_s=0.3)
     registry.start()
     asker = Asker(host)
     try:
         assert registry.popen is not None
-        row = run_row("a", broker=process().identity)
-        shim = process()
+        row, shim = ours("a"), process()
         asker.ask(RegisterRun(registration=1, run=row, attempts=()))
-        asker.ask(reserve("a", "j-1.1", exclusive("gpu0")))
-        asker.ask(Bind(registration=1, run_key=A, epoch=1, attempt="j-1.1", shim=shim.identity))
-        asker.ask(DeregisterRun(registration=1, run_key=A, epoch=1))
+        asker.ask(reserve(row.run_dir, "j-1.1", exclusive("gpu0")))
+        asker.ask(bound(row.run_dir, shim.identity))
+        asker.ask(DeregisterRun(registration=1, run_key=row.run_key, epoch=1))
         clock = SystemClock()
         since = clock.mono_ms()
         wait_until(lambda: clock.mono_ms() - since > 600, "twice the idle time to pass")
@@ -337,7 +406,7 @@ def test_damage_in_the_ledger_stops_the_start(registry: RegistryProcess) -> None
 
 
 def test_views_are_pushed_to_registered_brokers(
-    registry: RegistryProcess, asker: Asker, process: Callable[[], Process]
+    registry: RegistryProcess, asker: Asker, ours: Callable[[str], RunRow]
 ) -> None:
     broker = Connection(os.fspath(registry.host.registry_socket))
     got: list[Any] = []
@@ -348,15 +417,13 @@ def test_views_are_pushed_to_registered_brokers(
 
     try:
         asked = command(
-            RegisterRun(registration=1, run=run_row("a", broker=process().identity), attempts=()),
+            RegisterRun(registration=1, run=ours("a"), attempts=()),
             "register-1",
         )
         body = encode(ClaimRequestEnvelope(request_id="register-1", request=asked.request))
         wait_until(lambda: broker.send(body), "the connection")
         wait_until(lambda: any(e.request_id == "register-1" for e in receive()), "the answer")
-        asker.ask(
-            RegisterRun(registration=1, run=run_row("b", broker=process().identity), attempts=())
-        )
+        asker.ask(RegisterRun(registration=1, run=ours("b"), attempts=()))
         wait_until(
             lambda: any(e.request_id is None and len(e.reply.runs) == 2 for e in receive()),
             "the pushed view",
