@@ -14,7 +14,7 @@ from ..protocol.envelope import Json
 from ..service.owner import find_owner
 from ..service.stop_status import ENDED_BY_STOP
 from .small_file import read_small
-from .words import count, parse_stamp
+from .words import count, local_time, parse_stamp
 
 SENTINEL_BYTES_MAX = 4096
 
@@ -66,4 +66,4 @@ def _since(run: RunPaths) -> str:
     except (OSError, PraxistError):
         return ""
     written = content.decode("utf-8", "replace").strip()
-    return f" at {written}" if parse_stamp(written) is not None else ""
+    return f" at {local_time(written)}" if parse_stamp(written) is not None else ""

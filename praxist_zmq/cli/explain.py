@@ -22,6 +22,7 @@ from .words import (
     between,
     count,
     devices,
+    local_time,
     named_devices,
     parse_stamp,
     progress_text,
@@ -121,7 +122,7 @@ def _verdict(reply: Json) -> str:
 def _ended(job: Json) -> list[str]:
     """How and when it went."""
     facts = (
-        ("submitted", job["submitted_at"]),
+        ("submitted", local_time(job["submitted_at"])),
         ("started", _after(job.get("started_at"), "waited", job["submitted_at"])),
         ("ended", _after(job.get("ended_at"), "took", job.get("started_at"))),
         ("how", f"{ending(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
@@ -176,7 +177,8 @@ def _after(stamp: str | None, word: str, before: str | None) -> str | None:
     if stamp is None:
         return None
     passed = between(before, stamp)
-    return stamp if passed is None else f"{stamp}   {word} {span(passed)}"
+    told = local_time(stamp)
+    return told if passed is None else f"{told}   {word} {span(passed)}"
 
 
 def _head(job: Json | None, subject: str) -> list[str]:

@@ -14,7 +14,7 @@ from .documents import RESULT_KEYS, head, pick
 from .generation import NUMBER, evidence_words
 from .settings import global_options, settings_of
 from .table import Column, print_table
-from .words import safe, wrapped
+from .words import local_time, safe, wrapped
 
 _COLUMNS = (
     Column("TAG", least=16, keep_empty=True, middle=True),
@@ -105,5 +105,6 @@ def list_all(ctx: click.Context, generation: int | None) -> int:
 def _cells(result: Json) -> list[Any]:
     grade = "yes" if result["mature"] else "no"
     return [
-        result["tag"], result["peer"] or "-", grade, result["source"], result["published_at"],
+        result["tag"], result["peer"] or "-", grade, result["source"],
+        local_time(result["published_at"]),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from .connect import ask_job, connect
 from .documents import job_document
 from .settings import global_options, settings_of
 from .verdict import blocker_text, cancel_reason, ending, is_terminal_state
-from .words import between, count, devices, progress_text, safe, span
+from .words import between, count, devices, local_time, progress_text, safe, span
 
 
 @click.command("show")
@@ -50,9 +50,9 @@ def page(job: Json) -> list[str]:
         ("Where", devices(job["gpu_uuids"]) if job.get("attempt") else None),
         ("Attempt", f"{job['attempt']} of {job['attempts']}" if job.get("attempt") else None),
         ("Process", f"pid {job['pid']}, group {job['pgid']}" if job.get("pid") else None),
-        ("Submitted", job["submitted_at"]),
-        ("Started", job.get("started_at")),
-        ("Ended", job.get("ended_at")),
+        ("Submitted", local_time(job["submitted_at"])),
+        ("Started", _time(job, "started_at")),
+        ("Ended", _time(job, "ended_at")),
         ("Took", _took(job)),
         ("Expected", span(job["eta_seconds"]) if job.get("eta_seconds") else None),
         ("Left", f"~{span(job['left_s'])}" if job.get("left_s") is not None else None),
@@ -99,9 +99,13 @@ def _activity(seen: Json | None) -> str | None:
     return ", ".join(told)
 
 
+def _time(job: Json, name: str) -> str | None:
+    return local_time(job[name]) if job.get(name) else None
+
+
 def _progress(job: Json) -> str | None:
     found = job.get("progress")
-    return None if not found else f"{progress_text(found)}  at {found['at']}"
+    return None if not found else f"{progress_text(found)}  at {local_time(found['at'])}"
 
 
 def _took(job: Json) -> str | None:

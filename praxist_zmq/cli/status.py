@@ -32,7 +32,7 @@ from .status_words import (
     supply_words,
 )
 from .waiting import now_s
-from .words import count, parse_stamp, safe, span
+from .words import count, local_time, parse_stamp, safe, span
 
 EXITS = {"healthy": 0, "troubled": 1, "down": 3}
 AWAY = frozenset({"no_scheduler", "no_run", "scheduler_restarting", "no_answer"})
@@ -142,7 +142,7 @@ def _why_away(run: RunPaths) -> list[str]:
     except (OSError, ValueError, RecursionError, PraxistError, KeyError, TypeError) as fault:
         return [f"last_failure.json is unreadable: {fault}"]
     title = ERRORS[code].title if isinstance(code, str) and code in ERRORS else f"{code}"
-    return [f"last failure, {at}: {title}: {detail}"]
+    return [f"last failure, {local_time(str(at))}: {title}: {detail}"]
 
 
 def page(status: Json, more: More, settings: Settings) -> list[str]:
@@ -300,4 +300,4 @@ def _as_of(status: Json) -> str | None:
         return None
     written = parse_stamp(status["at"])
     old = "" if written is None else f", {span(now_s() - written)} ago"
-    return f"{safe(status['at'])}{old} (last known; nothing answers now)"
+    return f"{local_time(written)}{old} (last known; nothing answers now)"

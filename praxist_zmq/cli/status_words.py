@@ -6,7 +6,7 @@ Pure; standard library only.
 from __future__ import annotations
 
 from ..protocol.envelope import Json
-from .words import count, local_time, parse_stamp, run_words, safe
+from .words import count, local_time, run_words, safe
 
 DEVICES_SHOWN = 8
 
@@ -24,7 +24,7 @@ def limit_words(status: Json) -> str | None:
     cap = status.get("max_parallel_runs_per_peer")
     told += "" if cap is None else f", {cap} of one peer"
     if limits.get("before") is not None and limits.get("reason"):
-        at = local_time(parse_stamp(limits.get("changed_at")))
+        at = local_time(limits.get("changed_at"))
         told += f"; last change {limit - limits['before']:+d} at {at}: {safe(limits['reason'])}"
     return told
 

@@ -137,11 +137,13 @@ def parse_stamp(text: str | None) -> float | None:
         return None
 
 
-def local_time(seconds: float | None) -> str:
-    """The local date and time of a stamp, `2026-03-01 15:12:31`; `unknown` for None.
+def local_time(when: str | float | None) -> str:
+    """The local date and time, `2026-03-01 15:12:31`, of an RFC 3339 time or of seconds since 1970.
 
-    Every page for people tells times so; documents and logs tell them in UTC (RFC 3339).
+    `unknown` for what is none. Every page for people tells times so; documents and logs tell them
+    in UTC (RFC 3339).
     """
+    seconds = parse_stamp(when) if isinstance(when, str) else when
     if seconds is None:
         return "unknown"
     return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"

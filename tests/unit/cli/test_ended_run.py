@@ -32,7 +32,7 @@ def test_each_end_is_told_with_what_comes_next(ended: RunPaths) -> None:
     (sockets / "run.json").unlink()
     assert how_it_ended(ended) is None, "it left why"
     ended.shutdown_fence.write_text("2026-11-30T00:00:00Z\n")
-    assert (how_it_ended(ended) or "").startswith("stopped at 2026-11-30T00:00:00Z: ")
+    assert (how_it_ended(ended) or "").startswith("stopped at 2026-11-30 00:00:00: ")
     ended.shutdown_fence.write_text("by hand\n")
     assert (how_it_ended(ended) or "").startswith("stopped: ORCHESTRATOR_SHUTDOWN is there; ")
 

@@ -61,5 +61,5 @@ def test_an_absent_scheduler_fails_no_experiment(
 
 def test_it_is_shown() -> None:
     running = view(**RUNNING, progress=TOLD)
-    assert any("3/6 fold 3  at 2026-11-29T12:30" in line for line in page(running))
+    assert any("3/6 fold 3  at 2026-11-29 12:30" in line for line in page(running))
     assert "3/6 fold 3" in where_or_why(running)

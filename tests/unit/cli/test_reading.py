@@ -386,10 +386,13 @@ def test_status_of_a_run_that_nobody_serves_tells_what_is_waited_for(
 ) -> None:
     scheduler.refuse_to_connect = PraxistError("scheduler_restarting", "no connection")
     left = run_dir / "resource_scheduler" / "last_failure.json"
-    left.write_text('{"code": "no_space", "detail": "broker: a segment", "at": "noon"}')
+    left.write_text(
+        '{"code": "no_space", "detail": "broker: a segment", "at": "2026-11-29T12:00:00Z"}'
+    )
     told = call("status", "--json").document["warnings"]
     assert (
-        told[-1] == "last failure, noon: the disk that holds the ledger is full: broker: a segment"
+        told[-1]
+        == "last failure, 2026-11-29 12:00:00: the disk that holds the ledger is full: broker: a segment"
     )
     for content in ("{", "[]", '{"code": 1}'):
         left.write_text(content)
