@@ -256,6 +256,7 @@ def _ended(
     turn.soft.begun_ms.pop(name, None)
     turn.soft.unlooked.pop(name, None)
     turn.soft.go_held.pop(name, None)
+    turn.soft.turned_away.discard(name)
     turn.soft.queue.unpark(job.peer)
     turn.soft.released.discard(name)
     turn.soft.release_again.discard(name)
@@ -333,6 +334,10 @@ def _decide_job(turn: Turn, job: Job, attempt: Attempt, end_facts: _End) -> None
         _requeue(turn, job, attempt, "never_ran", consumed=False)
         reject(turn, job, *unwanted, frees_identity=False)
         return
+    if attempt.outcome == "never_ran" and attempt.attempt in turn.soft.turned_away:
+        _requeue(turn, job, attempt, "room_gone", consumed=False)
+        pauses.enter(job, turn.state, turn.soft)
+        return
     decision = decide_retry(
         outcome=attempt.outcome or "unknown",
         exit_code=attempt.exit_code,
@@ -356,7 +361,7 @@ def _requeue(
     turn: Turn,
     job: Job,
     attempt: Attempt,
-    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage"],
+    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage", "room_gone"],
     *,
     consumed: bool,
 ) -> None:

@@ -192,7 +192,9 @@ class Broker:
         for attempt in self.state.attempts.values():
             # While nothing was decided here, others may have taken the room.
             if attempt.phase in ("allocated", "bound"):
-                expect_look(self.soft, attempt.attempt, attempt.device_uuids, stamp.mono_ms)
+                profile = self.state.jobs[attempt.job].profile
+                uuids = attempt.device_uuids
+                expect_look(self.state, self.soft, attempt.attempt, profile, uuids, stamp.mono_ms)
         leases.recover(turn)
         self.soft.touched.clear()
         return turn.decision

@@ -207,7 +207,7 @@ def _job_requeued(event: ev.JobRequeued, state: BrokerState, sequence: int) -> N
         job.shortages_in_a_row += 1
     else:
         job.shortages_in_a_row = 0
-    if event.reason in ("never_ran", "host_shortage"):
+    if event.reason in ("never_ran", "host_shortage", "room_gone"):
         job.attempts_used -= 1
         job.withdrawn_in_a_row += event.reason == "never_ran"
     else:

@@ -117,7 +117,7 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
     )
     version = soft.host_view.version if soft.host_view is not None else 0
     soft.plans[attempt] = Plan(job.job, attempt, envelope, request_id, version, soft.now_ms)
-    expect_look(soft, attempt, envelope.device_uuids, soft.now_ms)
+    expect_look(state, soft, attempt, job.profile, envelope.device_uuids, soft.now_ms)
     soft.begun_ms[attempt] = soft.now_ms
     soft.fleet.plan(attempt, envelope)
     start_gate.begin(soft, attempt)

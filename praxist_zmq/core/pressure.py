@@ -13,12 +13,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..protocol.policy import Profile, SchedulerPolicy
+from ..protocol.policy import PressureDomain, Profile, SchedulerPolicy
 from ..protocol.reports import HostSampled
 from ..protocol.views import Blocker, BlockerCode
 from .placement import stale_sample
 from .soft import SoftState
 
+HOST: tuple[PressureDomain, ...] = ("cpu", "memory", "io")
+"""The kinds of pressure of the host as a whole."""
 IN_SAMPLE_MS = 500
 """An attempt this much older than a sample has made its mark on it."""
 
@@ -46,6 +48,19 @@ def domains_of(
         "io": Domain("io", "pressure_io", io, policy.io_pressure_high_pct),
     }
     return [every[name] for name in profile.pressure_domains if name in every]
+
+
+def declares_pressure(profile: Profile | None) -> bool:
+    """Whether the host's pressure can hold a profile back."""
+    return profile is not None and any(name in HOST for name in profile.pressure_domains)
+
+
+def at_high_mark(
+    profile: Profile | None, policy: SchedulerPolicy, sample: HostSampled | None
+) -> bool:
+    """Whether a domain that a profile declares is at its high mark; unknown is not."""
+    domains = [] if profile is None else domains_of(profile, policy, sample)
+    return any(d.reading is not None and d.reading >= d.high for d in domains)
 
 
 def believed_sample(soft: SoftState) -> HostSampled | None:
@@ -89,7 +104,7 @@ def pressure_words(domains: Sequence[Domain]) -> str:
 
 def pressed_words(policy: SchedulerPolicy, sample: HostSampled | None) -> str:
     """`cpu pressure falls below 92 (now 97)`, for every domain at its high mark; else empty."""
-    every = Profile(pressure_domains=("cpu", "memory", "io"))
+    every = Profile(pressure_domains=HOST)
     told = [
         f"{domain.name} pressure falls below {domain.high:g} (now {domain.reading:.0f})"
         for domain in domains_of(every, policy, sample)

@@ -14,8 +14,7 @@ from . import concurrency, credentials, holds, lease_grant
 from .admission import halted_words
 from .commands import RegistrySaid
 from .concurrency import occupied
-from .last_look import expect_look, waits_for_look
-from .placement import still_fits
+from .last_look import expect_look, room_is_there, waits_for_look
 from .plan import denied as plan_denied
 from .plan import kept_envelope
 from .recall import wanted as still_wanted
@@ -246,7 +245,9 @@ def _reserved(turn: Turn, attempt: str) -> None:
             utilization_pct=found.envelope.utilization_pct,
         )
     )
-    expect_look(turn.soft, attempt, found.envelope.device_uuids, found.planned_ms)
+    expect_look(
+        turn.state, turn.soft, attempt, job.profile, found.envelope.device_uuids, found.planned_ms
+    )
     lease_grant.job_placed(turn, job)
     if job.work_class != "mature":
         turn.soft.active_non_mature += 1
@@ -308,15 +309,18 @@ def go(turn: Turn, name: str) -> None:
 
 
 def may_go(turn: Turn, attempt: Attempt) -> bool:
-    """Whether an attempt at its barrier is still wanted, may start now, and its devices still have
-    the room."""
+    """Whether an attempt at its barrier is still wanted, may start now, and the host still has the
+    room."""
     if not still_wanted(attempt, turn.state, turn.soft):
         return False
-    return still_fits(attempt, turn.state, turn.soft)
+    if room_is_there(attempt, turn.state, turn.soft):
+        return True
+    turn.soft.turned_away.add(attempt.attempt)
+    return False
 
 
 def let_go(turn: Turn) -> None:
-    """Once a turn: those go on that waited at their barrier for a look at their devices."""
+    """Once a turn: those go on that waited at their barrier for a look at the host."""
     for name in list(turn.soft.go_held):
         if not waits_for_look(turn.soft, name):
             del turn.soft.go_held[name]

@@ -85,6 +85,17 @@ class Pause:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What is to be read again before an attempt may run."""
+
+    since_ms: int
+    """CLOCK_BOOTTIME of its plan."""
+    uuids: tuple[str, ...]
+    pressure: bool
+    """Whether the host's pressure is, too."""
+
+
 @dataclass(slots=True)
 class Watcher:
     """A client that waits for a job to change or to end."""
@@ -190,9 +201,10 @@ class SoftState:
     """Since when every sample says that the devices are unknown, CLOCK_BOOTTIME."""
     begun_ms: dict[str, int] = field(default_factory=dict)
     """Attempts and plans that the newest sample cannot show yet: CLOCK_BOOTTIME of their start."""
-    unlooked: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
-    """Attempts and plans whose devices are to be read again before GO: CLOCK_BOOTTIME of the plan,
-    and the devices."""
+    unlooked: dict[str, Awaited] = field(default_factory=dict)
+    """Attempts and plans that wait for a newer look at the host before GO."""
+    turned_away: set[str] = field(default_factory=set)
+    """Attempts that the last look sent back from their barrier: nothing is wrong with them."""
     go_held: dict[str, None] = field(default_factory=dict)
     """Attempts that wait at their barrier for that look alone."""
     slots_kept: bool = False

@@ -128,6 +128,7 @@ REQUEUED = {
     "never_ran": "it never ran",
     "spawn_failed": "it could not be prepared",
     "host_shortage": "the host lacked what it needed to start",
+    "room_gone": "its devices were taken, or the host became too busy, before it began",
 }
 """Why a job waits again, of its last attempt."""
 

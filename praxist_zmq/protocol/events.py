@@ -145,7 +145,7 @@ class JobRequeued(_Event):
     kind: Literal["job_requeued"] = "job_requeued"
     job: JobId = Field(description="Job")
     attempt: AttemptId = Field(description="Attempt that ended")
-    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage"] = Field(
+    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage", "room_gone"] = Field(
         description="Why"
     )
     consumed: bool = Field(description="Whether it used up an automatic retry")

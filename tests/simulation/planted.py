@@ -109,7 +109,7 @@ def leave_leases(patch: Patch) -> None:
 def skip_the_last_look(patch: Patch) -> None:
     """Nobody looks at the devices again before GO."""
     patch.setattr(registry_side, "waits_for_look", lambda *_: False)
-    patch.setattr(registry_side, "still_fits", lambda *_: True)
+    patch.setattr(registry_side, "room_is_there", lambda *_: True)
     patch.setattr(last_look, "look_wanted", lambda *_: False)
 
 
