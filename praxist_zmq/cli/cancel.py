@@ -24,6 +24,11 @@ from .words import PROGRAM, safe
 @click.option("--reason", default="cancelled", metavar="TEXT", help="Kept with the job and shown.")
 @click.option("--yes", is_flag=True, help="Also end running ones: TERM, grace, KILL.")
 @click.option(
+    "--presume-dead",
+    is_flag=True,
+    help="Nothing lives of those that ran in another PID namespace: your word is kept on record.",
+)
+@click.option(
     "--peer",
     envvar="PRAXIST_PEER_ID",
     metavar="P",
@@ -37,6 +42,7 @@ def command(
     peer_of: str | None,
     reason: str,
     yes: bool,
+    presume_dead: bool,
     peer: str | None,
 ) -> int:
     """Withdraw queued jobs; with --yes end running ones.
@@ -53,7 +59,11 @@ def command(
         if peer_of is not None:
             jobs = _jobs_of(client, peer_of, running=yes, timeout_s=settings.timeout_s)
         requests = (
-            cancel_requests(jobs, peer=peer or None, reason=reason, running=yes) if jobs else ()
+            cancel_requests(
+                jobs, peer=peer or None, reason=reason, running=yes, presume_dead=presume_dead
+            )
+            if jobs
+            else ()
         )
         results: list[Json] = [
             result

@@ -13,6 +13,7 @@ import click
 from ..errors import PraxistError
 from ..host.clock import SystemClock
 from ..host.default_scope import host_scope as scope_directory
+from ..host.liveness import NamedProcess, liveness
 from ..host.paths import HostPaths, canonical
 from ..protocol.envelope import Json
 from ..transport.request import Requester
@@ -121,7 +122,7 @@ def _run(run: Json, rows: list[Json], wants: list[Json]) -> Json:
         "run_dir": run["run_dir"] or None,
         "user": run["user"],
         "uid": run["uid"],
-        "pid": run["broker"]["pid"],
+        "pid": _number(run["broker"]),
         "running": run["running"],
         "queued": run["queued"],
         "limit": run["limit"],
@@ -174,13 +175,19 @@ def _devices(rows: list[Json]) -> list[Json]:
     return [found[uuid] for uuid in sorted(found)]
 
 
+def _number(process: Json) -> int | None:
+    """Its number, where that means this process: None for one of another PID namespace."""
+    named = NamedProcess.of(process)
+    return None if liveness(named) == "unknown" else named.pid
+
+
 def _allocation(row: Json) -> Json:
     bound = row["bound"]
     return {
         "run_key": row["run_key"],
         "attempt": row["attempt"],
         **row["envelope"],
-        "pid": bound["pid"] if bound else None,
+        "pid": _number(bound) if bound else None,
         "overcommitted": row.get("overcommitted", False),
     }
 
@@ -274,7 +281,7 @@ def _cells(run: Json) -> list[Any]:
     return [
         run["run_id"],
         run["user"],
-        run["pid"],
+        "other PID namespace" if run["pid"] is None else run["pid"],
         run["running"],
         run["queued"],
         run["limit"],

@@ -120,7 +120,9 @@ def _tell_processes(told: RunStop) -> None:
         killed = f", {count(len(told.killed), 'process', 'processes')} killed"
         output.answer(f"running  {gone} of {len(told.ending)} gone{killed if told.killed else ''}")
     if told.left:
-        output.answer(f"left     {_names(told.left)}: still alive; see `praxist-zmq show JOB`")
+        output.answer(f"left     {_names(told.left)}; see `praxist-zmq explain JOB`")
+        for name, why in list(told.why.items())[:NAMES_SHOWN]:
+            output.answer(f"left     {safe(name)}: {safe(why)}")
     alone = {each.pid for each in told.alone}
     alive = sorted(told.remaining - alone)
     if alive:

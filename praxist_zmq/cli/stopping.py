@@ -10,25 +10,33 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
+from ..core.narrate import FOUND
 from ..errors import PraxistError
 from ..host.paths import RunPaths
 from ..host.spawn import wait_ended
 from ..host.stop_search import LeftAlone
 from ..protocol.envelope import Json
+from ..protocol.process import ProcessIdentity
 from ..service import offline_stop
 from ..service.offline_stop import OfflineStop
 from ..service.owner import Owner, find_owner
 from ..service.run_fence import set_fence
 from ..service.stop_watch import StopWatch
+from . import output
 from .advice import no_run_here
 from .connect import Caller, ask, connect
 from .settings import Settings
 from .waiting import mono_s
+from .words import safe
 
 AFTER_GRACE_S = 30.0
 LOOK_BEFORE_S = 0.2
 """So long before the grace is over it is looked who lives: KILL comes at once after it, and it
 began before we were told so."""
+
+
+LOOK_APART_S = 2.0
+"""Between looks at whom a stop still waits for."""
 
 
 @dataclass(slots=True)
@@ -44,6 +52,8 @@ class RunStop:
     ending: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Jobs that still run, and a scheduler that did not end."""
+    why: dict[str, str] = field(default_factory=dict)
+    """What keeps those of them of which it is known."""
     matched: set[int] = field(default_factory=set)
     descendants: set[int] = field(default_factory=set)
     terminated: set[int] = field(default_factory=set)
@@ -133,7 +143,8 @@ class StoppingRun:
         """The evaluators that the scheduler names, before they are told to end."""
         request = {"kind": "list_jobs", "states": ["running"], "limit": 1000}
         jobs = ask(client, request, self._settings.timeout_s)["jobs"]
-        return StopWatch(int(job["pid"]) for job in jobs if job.get("pid"))
+        named = (ProcessIdentity(**job["process"]) for job in jobs if job.get("process"))
+        return StopWatch(named)
 
     def _with_scheduler(self, owner: Owner) -> None:
         try:
@@ -172,20 +183,36 @@ class StoppingRun:
             alive, left_s = watch.alive(), left_s + look_before_s
         if not ended:
             told.killed = alive
-            ended = wait_ended(owner.pidfd, left_s)
+            ended = self._wait_for_the_end(client, owner, left_s)
         if ended:
             return True
         alive = watch.alive()
         told.killed -= alive
         jobs = self._still_running(client)
-        if not jobs or not all(str(job["note"]).startswith("unkillable") for job in jobs):
+        if not jobs or not all(_cannot_end(job) for job in jobs):
             told.warnings.append("the scheduler does not carry the stop out; it is ended")
             told.terminated -= alive
             if offline_stop.end_scheduler(owner):
                 return True
         told.remaining = alive
         told.left += [str(job["job"]) for job in jobs]
+        told.why.update((str(job["job"]), _why(job)) for job in jobs)
         told.left.append(f"scheduler (pid {owner.identity.pid})")
+        return False
+
+    def _wait_for_the_end(self, client: Caller, owner: Owner, left_s: float) -> bool:
+        """Whether the scheduler ends in this time. Says once whom it waits for; what cannot be seen
+        from here is not waited for."""
+        until_s, told = mono_s() + left_s, False
+        while (left_s := until_s - mono_s()) > 0:
+            if wait_ended(owner.pidfd, min(left_s, LOOK_APART_S)):
+                return True
+            jobs = self._still_running(client)
+            if jobs and all(str(job["note"]).startswith(FOUND["unseen"]) for job in jobs):
+                return False
+            if jobs and not told and not self._settings.quiet:
+                told = True
+                output.talk(*(f"waiting  {job['job']}: {safe(_why(job))}" for job in jobs))
         return False
 
     def _still_running(self, client: Caller) -> list[Json]:
@@ -219,7 +246,12 @@ class StoppingRun:
         told.remaining = swept.remaining | doubtful
         told.warnings += found.warnings
         if found.unproved:
-            told.failure = (
-                f"processes of {', '.join(found.unproved[:5])} are in a process-id namespace "
-                "that is not visible from here"
-            )
+            told.failure = f"nobody can tell from here whether {'; '.join(found.unproved[:5])}"
+
+
+def _why(job: Json) -> str:
+    return str(job["note"] or "its processes have not ended yet")
+
+
+def _cannot_end(job: Json) -> bool:
+    return str(job["note"]).startswith(("unkillable", FOUND["unseen"]))

@@ -12,7 +12,6 @@ from ..protocol import events as ev
 from ..protocol import reports as rep
 from ..protocol.orders import (
     AbandonAttempt,
-    AdoptAttempt,
     Announce,
     ForgetAttempt,
     StopAttempt,
@@ -23,6 +22,7 @@ from . import (
     evidence,
     failure,
     holds,
+    leftovers,
     nested,
     pauses,
     registry_side,
@@ -72,6 +72,10 @@ def said(turn: Turn, command: LauncherSaid) -> None:
     elif isinstance(report, rep.SpawnFailed):
         detail = f"{report.stage}: {report.detail}"
         _ended(turn, attempt, "spawn_failed", None, detail, "", permanent=report.permanent)
+    elif isinstance(report, rep.AttemptJudged):
+        leftovers.judged(turn, attempt, report)
+    elif isinstance(report, rep.AttemptLingers):
+        leftovers.lingers(turn, attempt, report)
     elif isinstance(report, rep.AttemptUnkillable):
         turn.soft.stuck_untold[attempt.attempt] = report
         tell_stuck(turn)
@@ -118,9 +122,7 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
     in_hand = set(report.attempts)
     for attempt in state.attempts.values():
         if attempt.attempt not in in_hand:
-            turn.order(
-                AdoptAttempt(attempt=attempt.attempt, shim=attempt.shim, leader=attempt.leader)
-            )
+            turn.order(leftovers.adopt(attempt))
         job = state.jobs[attempt.job]
         if job.cancel_reason is not None:
             end(turn, attempt, job.cancel_grace_ms)
@@ -262,6 +264,7 @@ def _ended(
     turn.soft.release_again.discard(name)
     turn.soft.stuck_untold.pop(name, None)
     turn.soft.stuck_told_at_ms.pop(name, None)
+    turn.soft.lingering.pop(name, None)
     if job.work_class != "mature":
         turn.soft.active_non_mature -= 1
     registry_side.release(turn, name)

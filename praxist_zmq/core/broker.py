@@ -357,7 +357,7 @@ class Broker:
             case req.ReadEvents():
                 return queries.events(turn, request)
             case req.CancelJobs():
-                return control.cancel(turn, request)
+                return control.cancel(turn, request, command.uid)
             case req.RetryJob():
                 return control.retry(turn, command, request)
             case req.StopRun():

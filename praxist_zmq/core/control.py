@@ -11,6 +11,7 @@ from ..protocol import events as ev
 from ..protocol import requests as req
 from ..protocol.replies import CancelledJobs, CancelResult, Done, Refusal, Stopping, Submitted
 from ..protocol.text import OsText
+from . import leftovers
 from .attempts import end
 from .commands import ClientRequest
 from .credentials import redact, restore_command
@@ -26,12 +27,12 @@ CANCEL_GRACE_MS = 5_000
 STOPPED = "the run was stopped"
 
 
-def cancel(turn: Turn, request: req.CancelJobs) -> CancelledJobs:
+def cancel(turn: Turn, request: req.CancelJobs, uid: int | None) -> CancelledJobs:
     """Withdraw queued jobs; end running ones when asked to."""
-    return CancelledJobs(results=tuple(_cancel(turn, request, name) for name in request.jobs))
+    return CancelledJobs(results=tuple(_cancel(turn, request, uid, name) for name in request.jobs))
 
 
-def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
+def _cancel(turn: Turn, request: req.CancelJobs, uid: int | None, name: str) -> CancelResult:
     try:
         job = select(turn.state, name)
     except PraxistError as error:
@@ -57,10 +58,24 @@ def _cancel(turn: Turn, request: req.CancelJobs, name: str) -> CancelResult:
         return refused("not_cancellable", f"it already ended as {job.state}")
     if request.admission_timeout:
         return refused("job_runs", "it already started")
-    if not request.running:
+    if not request.running and not request.presume_dead:
         return refused("job_runs", "it is running; ending it needs --yes")
+    if request.presume_dead:
+        if request.peer is not None:
+            return refused("not_yours", "only the operator, not a peer, may presume its end")
+        try:
+            leftovers.presume_dead(turn, job, reason, uid)
+        except PraxistError as error:
+            return refused(error.code, error.detail)
     _end_running(turn, job, reason, CANCEL_GRACE_MS)
-    return CancelResult(job=job.job, outcome="ending", code=None, detail=reason)
+    waits = _whom_it_waits_for(turn, job)
+    detail = reason if request.presume_dead or waits is None else f"{reason}; {waits}"
+    return CancelResult(job=job.job, outcome="ending", code=None, detail=detail[:1000])
+
+
+def _whom_it_waits_for(turn: Turn, job: Job) -> str | None:
+    attempt = turn.state.live_attempt(job)
+    return None if attempt is None else leftovers.note(attempt, turn.soft)
 
 
 def _end_running(turn: Turn, job: Job, reason: str, grace_ms: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import PraxistError
+from . import leftovers
 from .generation_gate import generation_refusal
 from .retry_of import tag_words
 from .state import Job
@@ -12,10 +13,13 @@ from .turn import Turn
 from .views import cancelled_words
 
 
-def ending_words(job: Job) -> str:
+def ending_words(turn: Turn, job: Job) -> str:
     """One sentence about a job that does not wait."""
     if job.state == "running":
-        return "running" if job.cancel_reason is None else f"ending: {job.cancel_reason}"
+        words = "running" if job.cancel_reason is None else f"ending: {job.cancel_reason}"
+        attempt = turn.state.live_attempt(job)
+        more = None if attempt is None else leftovers.verdict(attempt, turn.soft)
+        return words if more is None else f"{words}; {more}"
     if job.state == "cancelled" and job.reject_code is not None:
         return f"{cancelled_words(job.reject_detail or '')} (before it started)"
     if job.state == "rejected":
@@ -51,7 +55,9 @@ def ending_options(turn: Turn, job: Job) -> tuple[str, ...]:
             f"read it: praxist-zmq logs {job.job}",
         )
     if job.state == "running":
-        return (f"follow it: praxist-zmq logs -f {job.job}",)
+        attempt = turn.state.live_attempt(job)
+        more = () if attempt is None else leftovers.options(job, attempt, turn.soft)
+        return (*more, f"follow it: praxist-zmq logs -f {job.job}")
     return ()
 
 

@@ -13,6 +13,7 @@ from ..protocol import limits
 from ..protocol.ids import job_number
 from ..protocol.policy import SchedulerPolicy
 from . import lease_evolve
+from .attempt_evolve import OF_ATTEMPTS, advance
 from .recorded_environments import drop_environment, use_environment
 from .state import (
     Attempt,
@@ -265,35 +266,8 @@ def _attempt_allocated(event: ev.AttemptAllocated, state: BrokerState, sequence:
         state.device_holders.setdefault(uuid, set()).add(event.attempt)
 
 
-def _attempt_bound(event: ev.AttemptBound, state: BrokerState, sequence: int) -> None:
-    attempt = _advance(event.attempt, event.kind, state, sequence)
-    attempt.shim = event.shim
-
-
-def _attempt_launched(event: ev.AttemptLaunched, state: BrokerState, sequence: int) -> None:
-    attempt = _advance(event.attempt, event.kind, state, sequence)
-    attempt.leader = event.leader
-    attempt.launched_at_ms = event.at_ms
-    state.jobs[attempt.job].started_at_ms = event.at_ms
-
-
-def _attempt_exited(event: ev.AttemptExited, state: BrokerState, sequence: int) -> None:
-    attempt = _advance(event.attempt, event.kind, state, sequence)
-    attempt.outcome = event.outcome
-    attempt.exit_code = event.exit_code
-    attempt.signal = event.signal
-    attempt.errno = event.errno
-    attempt.detail = event.detail
-    attempt.survivors = event.survivors
-
-
-def _attempt_stuck(event: ev.AttemptStuck, state: BrokerState, sequence: int) -> None:
-    attempt = _advance(event.attempt, event.kind, state, sequence)
-    attempt.stuck_pids = event.pids
-
-
 def _allocation_released(event: ev.AllocationReleased, state: BrokerState, sequence: int) -> None:
-    attempt = _advance(event.attempt, event.kind, state, sequence)
+    attempt = advance(event.attempt, event.kind, state, sequence)
     for uuid in attempt.device_uuids:
         holders = state.device_holders[uuid]
         holders.discard(event.attempt)
@@ -365,15 +339,6 @@ def note_mature(job: Job, state: BrokerState) -> None:
         found.pop(job.job, None)
 
 
-def _advance(name: str, kind: str, state: BrokerState, sequence: int) -> Attempt:
-    attempt = state.attempts.get(name)
-    if attempt is None:
-        raise IllegalTransition(name, START, kind)
-    attempt.phase = next_attempt_phase(name, attempt.phase, kind)
-    state.jobs[attempt.job].version = sequence
-    return attempt
-
-
 def _clear_outcome(job: Job) -> None:
     job.started_at_ms = None
     job.ended_at_ms = None
@@ -411,10 +376,7 @@ _APPLY: dict[type, Callable[[Any, BrokerState, int], None]] = {
     ev.JobRejected: _job_rejected,
     ev.JobCancelRequested: _job_cancel_requested,
     ev.AttemptAllocated: _attempt_allocated,
-    ev.AttemptBound: _attempt_bound,
-    ev.AttemptLaunched: _attempt_launched,
-    ev.AttemptExited: _attempt_exited,
-    ev.AttemptStuck: _attempt_stuck,
+    **OF_ATTEMPTS,
     ev.AllocationReleased: _allocation_released,
     ev.JobFinished: _job_finished,
     ev.GenerationOpened: _generation_opened,

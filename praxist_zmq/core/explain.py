@@ -64,7 +64,7 @@ def explain(turn: Turn, request: req.ExplainJob) -> Explanation:
         return _waiting(turn, job, view)
     return Explanation(
         job=view,
-        verdict=ending_words(job),
+        verdict=ending_words(turn, job),
         position=None,
         gates=(),
         blockers=(),

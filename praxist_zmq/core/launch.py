@@ -16,6 +16,7 @@ from ..protocol.evidence import ExitRecord
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import (
     AttemptEnded,
+    AttemptJudged,
     AttemptLeaderExited,
     AttemptReady,
     AttemptStarted,
@@ -23,13 +24,14 @@ from ..protocol.reports import (
     SpawnFailed,
 )
 from .host_shortage import lack_of
+from .proof import Verdict
 
 Outcome = Literal["exited", "exec_failed", "never_ran", "unknown"]
 Stage = Literal["attempt_directory", "log_open", "process_start"]
 Lacked = Literal["run_files", "process"]
 Report = (
     AttemptReady | AttemptStarted | AttemptLeaderExited | AttemptEnded | SpawnFailed
-    | AttemptUnkillable
+    | AttemptUnkillable | AttemptJudged
 )  # fmt: skip
 
 
@@ -72,6 +74,8 @@ class Life(NamedTuple):
     ended_at_ms: int | None = None
     survivors: tuple[int, ...] = ()
     stuck: tuple[int, ...] = ()
+    hidden: Verdict | None = None
+    """What can be said of it while its processes are in a namespace that cannot be seen."""
     signalled: bool | None = False
     """Whether a stop signalled it before the end of its evaluator was known; None where an earlier
     launcher may have done so."""
@@ -159,9 +163,16 @@ class Stuck:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Its processes are in a pid namespace that cannot be seen from here."""
+
+    verdict: Verdict
+
+
 Fact = (
     SpawnRefused | Withdrawn | ShimReady | GoGiven | Going | Signalled | LeaderStarted
-    | LeaderEnded | ShimGone | TreeAbsent | Stuck
+    | LeaderEnded | ShimGone | TreeAbsent | Stuck | Hidden
 )  # fmt: skip
 
 
@@ -254,6 +265,10 @@ def _stuck(life: Life, fact: Stuck) -> Life:
     return life._replace(stuck=fact.pids)
 
 
+def _hidden(life: Life, fact: Hidden) -> Life:
+    return life._replace(hidden=fact.verdict)
+
+
 TABLE: dict[tuple[Phase, type], Callable[[Life, Any], Life]] = {
     (Phase.SPAWNING, SpawnRefused): _refused,
     (Phase.SPAWNING, Withdrawn): _withdrawn,
@@ -270,6 +285,7 @@ TABLE: dict[tuple[Phase, type], Callable[[Life, Any], Life]] = {
     (Phase.ADOPTED, LeaderEnded): _ended,
     (Phase.ADOPTED, ShimGone): _gone_released,
     (Phase.ADOPTED, Stuck): _stuck,
+    (Phase.ADOPTED, Hidden): _hidden,
     (Phase.RUNNING, Signalled): _signalled,
     (Phase.RUNNING, LeaderEnded): _ended,
     (Phase.RUNNING, ShimGone): _gone_running,
@@ -293,6 +309,8 @@ def latest_report(life: Life, log_tail: str = "", hint: str = "") -> Report | No
     """What the broker should know now; the same value as long as nothing changed."""
     if life.phase is Phase.ENDED:
         return _final_report(life, log_tail, hint)
+    if life.phase is Phase.ADOPTED and life.hidden is not None:
+        return judged(life.attempt, life.hidden)
     if life.stuck:
         return AttemptUnkillable(attempt=life.attempt, pids=life.stuck, detail=life.detail)
     if life.outcome == "exited" and life.survivors:
@@ -307,6 +325,13 @@ def latest_report(life: Life, log_tail: str = "", hint: str = "") -> Report | No
     if life.phase in (Phase.WAITING, Phase.RELEASED) and life.shim is not None:
         return AttemptReady(attempt=life.attempt, shim=life.shim)
     return None
+
+
+def judged(attempt: str, verdict: Verdict) -> AttemptJudged:
+    """What was found of an attempt, as a report."""
+    return AttemptJudged(
+        attempt=attempt, found=verdict.state, evidence=verdict.evidence, detail=verdict.words
+    )
 
 
 def _final_report(life: Life, log_tail: str, hint: str) -> Report:

@@ -57,6 +57,8 @@ def _allocated(event: ev.AttemptAllocated) -> str:
     return f"{event.attempt} holds {where}"
 
 
+FOUND = {"gone": "found gone", "alive": "found alive", "unseen": "cannot be seen from here"}
+
 _WORDS: dict[type, Callable[[Any], str]] = {
     ev.BrokerStarted: lambda e: f"broker started, epoch {e.epoch}",
     ev.PolicyAdopted: lambda e: (
@@ -77,6 +79,11 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     ev.AttemptLaunched: lambda e: f"{e.attempt} started, process group {e.leader.pid}",
     ev.AttemptExited: _exited,
     ev.AttemptStuck: lambda e: f"{e.attempt} cannot be ended: {e.detail}",
+    ev.AttemptFound: lambda e: f"{e.attempt} {FOUND[e.found]}: {e.detail} [{e.evidence}]",
+    ev.AttemptPresumedDead: lambda e: (
+        f"{e.attempt} presumed dead by an operator"
+        f"{'' if e.uid is None else f' (uid {e.uid})'}: {e.reason}"
+    ),
     ev.AllocationReleased: lambda e: f"{e.attempt} released what it held",
     ev.JobFinished: _finished,
     ev.GenerationOpened: lambda e: f"generation {e.generation} opened",

@@ -28,12 +28,10 @@ EVIDENCE = {
     "lock": "a process of it still holds the lock on its log",
     "not_searched": "its shim is gone and its processes have not been looked for yet",
     "lock_free": (
-        "it ran in another PID namespace (a container), whose processes cannot be seen from here; "
-        "nobody holds its lock any more"
+        "it ran in another PID namespace (a container); its shim is dead, since nobody holds its "
+        "lock any more, but a process that sent its output elsewhere may live"
     ),
-    "other_namespace": (
-        "it ran in another PID namespace (a container), whose processes cannot be seen from here"
-    ),
+    "other_namespace": "it ran in another PID namespace (a container)",
 }
 """Each name of evidence in words. The first six prove an end."""
 

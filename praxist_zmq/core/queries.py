@@ -10,7 +10,7 @@ from typing import Any
 from ..protocol import requests as req
 from ..protocol.replies import EventsReply, JobReply, JobsReply, StatusReply
 from ..protocol.views import HostLoad, ProcessView
-from . import narrate
+from . import leftovers, narrate
 from .activity import phases
 from .admission import COARSE, closed_words, registry_silence
 from .alarms import alarms, default_never_fits
@@ -224,10 +224,7 @@ def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
         found.append(f"admission is closed: {closed}")
     if soft.held:
         found.append("admission is held for a drain: nothing starts")
-    for attempt in state.attempts.values():
-        if attempt.stuck_pids:
-            pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:5])
-            found.append(f"{attempt.attempt} cannot be ended: {pids}")
+    found += leftovers.warnings(state, soft)
     if soft.lacking_credentials:
         number = len(soft.lacking_credentials)
         found.append(f"{number} job{' waits' if number == 1 else 's wait'} for credentials")

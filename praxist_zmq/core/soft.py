@@ -13,7 +13,7 @@ from typing import Any
 from ..protocol.claims import Envelope, HostView, Want
 from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
-from ..protocol.reports import AttemptUnkillable, HostSampled, ProcessesSeen
+from ..protocol.reports import AttemptLingers, AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.room import DiskRoom
 from ..protocol.text import OsText
 from ..protocol.views import Progress
@@ -129,6 +129,14 @@ class PreparedEnvironment:
     exec_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Lingering:
+    """Who keeps an attempt, and since when that is known."""
+
+    report: AttemptLingers
+    since_ms: int
+
+
 @dataclass(slots=True)
 class SoftState:
     """All of it."""
@@ -161,6 +169,8 @@ class SoftState:
     released: set[str] = field(default_factory=set)
     release_again: set[str] = field(default_factory=set)
     """Those whose GO may have been lost with the link to the launcher."""
+    lingering: dict[str, Lingering] = field(default_factory=dict)
+    """Attempts whose evaluator or shim is gone -> who keeps them, as the launcher sees it."""
     stuck_told_at_ms: dict[str, int] = field(default_factory=dict)
     stuck_untold: dict[str, AttemptUnkillable] = field(default_factory=dict)
     registry_ready: bool = False

@@ -49,6 +49,12 @@ class Attempt:
     detail: str = ""
     survivors: int = 0
     stuck_pids: tuple[int, ...] = ()
+    found: str = ""
+    """What a launcher last found of it when it had to look: gone, alive, unseen."""
+    evidence: str = ""
+    """By which evidence, a name of `core.proof`."""
+    presumed_dead: bool = False
+    """Whether an operator said so of what cannot be seen."""
 
 
 @dataclass(slots=True)

@@ -41,6 +41,11 @@ ATTEMPT: dict[tuple[str, str], str] = {
     ("running", "attempt_stuck"): "running",
     ("exited", "attempt_stuck"): "exited",
     ("exited", "allocation_released"): "released",
+    **{
+        (phase, event): phase
+        for phase in ("allocated", "bound", "running", "exited")
+        for event in ("attempt_found", "attempt_presumed_dead")
+    },
 }
 """(phase, event kind) -> phase."""
 

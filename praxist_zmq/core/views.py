@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from ..protocol.job_states import JobState
+from ..protocol.process import ProcessIdentity
 from ..protocol.views import Blocker, JobView
+from . import leftovers
 from .activity import activity
 from .admission import BlockerTable, coarse_reason, credential_blocker, registry_silence
 from .credentials import missing_credentials
@@ -49,6 +51,7 @@ class Viewer:
         attempt = self._state.live_attempt(job)
         blockers = self.blockers(job)
         leader = attempt.leader if attempt is not None and attempt.phase == "running" else None
+        number = None if leader is None or self._is_foreign(leader) else leader.pid
         shown_attempt = job.attempt
         return JobView.known(
             job=job.job,
@@ -62,8 +65,9 @@ class Viewer:
             state=shown_state(self._soft, job),
             attempts=job.attempts_used,
             attempt=shown_attempt,
-            pid=leader.pid if leader else None,
-            pgid=leader.pid if leader else None,
+            pid=number,
+            pgid=number,
+            process=leader,
             gpu_uuids=job.device_uuids,
             exit_code=job.exit_code,
             signal=job.signal,
@@ -91,6 +95,14 @@ class Viewer:
             progress=None if attempt is None else self._soft.progress.get(attempt.attempt),
         )
 
+    def _is_foreign(self, process: ProcessIdentity) -> bool:
+        """Whether its number means another process here: it is of another boot or namespace."""
+        own = self._soft.broker
+        return own is not None and (process.boot_id, process.pid_namespace) != (
+            own.boot_id,
+            own.pid_namespace,
+        )
+
     def _left_s(self, attempt: Attempt | None) -> float | None:
         if attempt is None or attempt.phase != "running":
             return None
@@ -99,11 +111,11 @@ class Viewer:
 
     def _note(self, job: Job, attempt: Attempt | None) -> str | None:
         if attempt is None:
-            return _note(job, attempt)
+            return _note(job, attempt, self._soft)
         if self._shared is None:
             self._shared = shared_words(self._soft)
         shared = next((self._shared[u] for u in attempt.device_uuids if u in self._shared), None)
-        return _note(job, attempt) or shared or barrier_words(attempt, self._soft)
+        return _note(job, attempt, self._soft) or shared or barrier_words(attempt, self._soft)
 
     def log_path(self, attempt: str | None) -> str | None:
         """The log of an attempt."""
@@ -133,13 +145,10 @@ REQUEUED = {
 """Why a job waits again, of its last attempt."""
 
 
-def _note(job: Job, attempt: Attempt | None) -> str | None:
-    if attempt is not None and attempt.stuck_pids:
-        pids = ", ".join(str(pid) for pid in attempt.stuck_pids[:8])
-        return f"unkillable: {pids}; its allocation stays held"
-    if attempt is not None and attempt.phase == "exited":
-        lives = "descendant lives" if attempt.survivors == 1 else "descendants live"
-        return f"the evaluator ended; {attempt.survivors or 'some'} {lives} on"
+def _note(job: Job, attempt: Attempt | None, soft: SoftState) -> str | None:
+    unusual = None if attempt is None else leftovers.note(attempt, soft)
+    if unusual is not None:
+        return unusual
     if job.state == "running" and job.cancel_reason is not None:
         return f"ending: {job.cancel_reason}"
     if job.binding_status == "conflict":

@@ -14,15 +14,15 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..protocol.process import ProcessIdentity
+from ..protocol.process import ProcessIdentity, Sighting
 from . import tree
 from .attempt_files import AttemptFiles
 from .identity import ProcStat, identity_from, is_alive, read_stat, stat_of, user_of, visible
 from .paths import RunPaths
 from .protected import ProtectedFolder
+from .remains import Namespaces, sighting
 from .shim import EVIDENCE
 
-NAME_CHARACTERS_MAX = 32
 ZYGOTE = b"praxist_zmq.host.zygote"
 
 
@@ -33,6 +33,7 @@ class KnownAttempt:
     attempt: str
     shim: ProcessIdentity | None = None
     leader: ProcessIdentity | None = None
+    presumed_dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def protected_by_peers(run: RunPaths, known: Iterable[int]) -> list[LeftAlone]:
         what = "draining" if entry.state == "draining" else "protected"
         proof = ", identity not proved" if entry.state == "doubtful" else ""
         reason = f"{what}, of peer {entry.manifest.peer or 'unknown'}{proof}"
-        found.append(LeftAlone(pid, _name(pid), reason, True))
+        found.append(LeftAlone(pid, tree.name_of(pid), reason, True))
     return found
 
 
@@ -87,13 +88,18 @@ class StopSearch:
         """What was below a live shim, by attempt: proved for as long as it lives."""
 
     @property
-    def out_of_sight(self) -> list[KnownAttempt]:
-        """Those of this boot whose processes have numbers of a namespace that is not ours."""
+    def out_of_sight(self) -> list[tuple[KnownAttempt, Sighting]]:
+        """Those whose processes have numbers of another boot or namespace, and what can be seen."""
+        namespaces = Namespaces()
         return [
-            known
+            (
+                known,
+                sighting(known.shim, self._run.attempt_log(known.attempt), namespaces=namespaces,
+                         presumed_dead=known.presumed_dead),
+            )
             for known in self._attempts
-            if known.shim is not None and not visible(known.shim) and not _is_over(known.shim)
-        ]
+            if known.shim is not None and not visible(known.shim)
+        ]  # fmt: skip
 
     def look(self) -> ProvedProcesses:
         """Everything that is proved to be the run's and lives."""
@@ -167,7 +173,7 @@ class StopSearch:
                 continue
             reason = self._reason(stat.pid)
             if reason is not None:
-                found.append(LeftAlone(stat.pid, _name(stat.pid), *reason))
+                found.append(LeftAlone(stat.pid, tree.name_of(stat.pid), *reason))
         return found
 
     def _reason(self, pid: int) -> tuple[str, bool] | None:
@@ -181,12 +187,6 @@ class StopSearch:
         if folder == str(self._run.run_dir) or folder.startswith(f"{self._run.run_dir}/"):
             return "run dir matches by folder only, identity not proved", False
         return None
-
-
-def _is_over(identity: ProcessIdentity) -> bool:
-    """Whether it belongs to an earlier boot, which no process outlives."""
-    own = read_stat(os.getpid())
-    return own is not None and identity.boot_id != identity_from(own).boot_id
 
 
 def _still_meant(leader: ProcessIdentity) -> bool:
@@ -211,15 +211,6 @@ def _arguments(pid: int) -> bytes:
             return source.read(65_536)
     except OSError:
         return b""  # gone, or hidden from us: proves nothing
-
-
-def _name(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as source:
-            name = source.read(256).strip()
-    except OSError:
-        return "?"
-    return "".join(c if c.isprintable() else "?" for c in name)[:NAME_CHARACTERS_MAX]
 
 
 def _writes(pid: int, path: str) -> bool:

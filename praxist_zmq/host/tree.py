@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from .identity import ProcStat, has_live_task, read_stat
 
+NAME_CHARACTERS_MAX = 32
 ENVIRON_BYTES_MAX = 4 * 1024 * 1024
 DIRECTORY_VARIABLE = b"PRAXIST_EXPERIMENT_ATTEMPT_DIR="
 
@@ -100,6 +101,16 @@ def _environment(pid: int) -> list[bytes]:
             return source.read(ENVIRON_BYTES_MAX).split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
+
+
+def name_of(pid: int) -> str:
+    """Its program by its own word, for people; `?` when it is gone or hidden."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as source:
+            name = source.read(256).strip()
+    except OSError:
+        return "?"
+    return "".join(c if c.isprintable() else "?" for c in name)[:NAME_CHARACTERS_MAX]
 
 
 def owner(pid: int) -> int | None:

@@ -225,6 +225,27 @@ class AttemptStuck(_Event):
     detail: str = Field(max_length=2000, description="In words")
 
 
+class AttemptFound(_Event):
+    """A launcher that did not see its end looked for it: what it found, by which evidence."""
+
+    kind: Literal["attempt_found"] = "attempt_found"
+    attempt: AttemptId = Field(description="Attempt")
+    found: Literal["gone", "alive", "unseen"] = Field(
+        description="gone: proved; unseen: neither its life nor its end can be proved from here"
+    )
+    evidence: str = Field(max_length=40, description="Name of the evidence")
+    detail: str = Field(max_length=500, description="The evidence in words")
+
+
+class AttemptPresumedDead(_Event):
+    """An operator said that the processes of an attempt that cannot be seen are gone."""
+
+    kind: Literal["attempt_presumed_dead"] = "attempt_presumed_dead"
+    attempt: AttemptId = Field(description="Attempt")
+    reason: str = Field(max_length=1000, description="In the operator's words")
+    uid: int | None = Field(description="Kernel-verified user who said it")
+
+
 class AllocationReleased(_Event):
     """The attempt's tree is proved gone; its slot and devices are free."""
 
@@ -395,6 +416,8 @@ Event = Annotated[
     | AttemptLaunched
     | AttemptExited
     | AttemptStuck
+    | AttemptFound
+    | AttemptPresumedDead
     | AllocationReleased
     | JobFinished
     | GenerationOpened

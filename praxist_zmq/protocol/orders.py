@@ -61,6 +61,9 @@ class AdoptAttempt(Frozen):
     attempt: AttemptId = Field(description="Attempt")
     shim: ProcessIdentity | None = Field(description="As bound; null when never bound")
     leader: ProcessIdentity | None = Field(description="The evaluator, when it was started")
+    presumed_dead: bool = Field(
+        default=False, description="An operator said that nothing of it lives, should it be unseen"
+    )
 
 
 class StopAttempt(Frozen):

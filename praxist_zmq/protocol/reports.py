@@ -96,6 +96,34 @@ class AttemptUnkillable(Frozen):
     detail: str = Field(max_length=2000, description="In words")
 
 
+class AttemptJudged(Frozen):
+    """What the launcher found of an attempt whose end it did not see, and by which evidence."""
+
+    kind: Literal["attempt_judged"] = "attempt_judged"
+    attempt: AttemptId = Field(description="Attempt")
+    found: Literal["gone", "alive", "unseen"] = Field(description="The verdict")
+    evidence: str = Field(max_length=40, description="Name of the evidence")
+    detail: str = Field(max_length=500, description="The evidence in words")
+
+
+class LivingProcess(Frozen):
+    """A process as a person is told of it."""
+
+    pid: int = Field(ge=1, description="Process id")
+    name: str = Field(max_length=32, description="Its program, by its own word")
+    started_at_mono_ms: int = Field(ge=0, description="CLOCK_BOOTTIME of its start, milliseconds")
+
+
+class AttemptLingers(Frozen):
+    """Processes that keep an attempt whose evaluator or shim is gone; none: it is not kept."""
+
+    kind: Literal["attempt_lingers"] = "attempt_lingers"
+    attempt: AttemptId = Field(description="Attempt")
+    processes: tuple[LivingProcess, ...] = Field(max_length=20, description="The oldest of them")
+    number: int = Field(ge=0, description="All of them")
+    proved: bool = Field(description="Whether all are proved to belong to the attempt")
+
+
 class CallerIdentified(Frozen):
     """What /proc says about a process that claims to be part of an attempt."""
 
@@ -114,6 +142,8 @@ LauncherReport = Annotated[
     | AttemptEnded
     | SpawnFailed
     | AttemptUnkillable
+    | AttemptJudged
+    | AttemptLingers
     | CallerIdentified,
     Field(discriminator="kind"),
 ]

@@ -148,6 +148,10 @@ class CancelJobs(Frozen):
     peer: PeerId | None = Field(default=None, description="Who asks; absent: the operator")
     reason: Reason = Field(default="cancelled", description="Kept with the job and shown")
     running: bool = Field(default=False, description="Also end running ones: TERM, grace, KILL")
+    presume_dead: bool = Field(
+        default=False,
+        description="The operator's word, kept: nothing lives of running ones out of sight",
+    )
     admission_timeout: bool = Field(
         default=False,
         description="Withdraw only if still queued; frees the tag if nothing of it ever ran",

@@ -9,6 +9,7 @@ from pydantic import Field
 from .base import Frozen
 from .job_states import JobState
 from .policy import Priority, WorkClass
+from .process import ProcessIdentity
 
 BlockerCode = Literal[
     "generation_frozen",
@@ -237,7 +238,9 @@ class JobView(Frozen):
     state: JobState = Field(description="State")
     attempts: int = Field(description="Attempts that were allocated and not withdrawn")
     attempt: str | None = Field(description="Latest attempt")
-    pid: int | None = Field(description="Evaluator's process id while it runs")
+    pid: int | None = Field(
+        description="Evaluator's process id while it runs; null when it is of another PID namespace"
+    )
     pgid: int | None = Field(description="Evaluator's process group while it runs")
     gpu_uuids: tuple[str, ...] = Field(description="Devices of the latest attempt, in order")
     exit_code: int | None = Field(description="Exit status; null when unknown or by signal")
@@ -256,7 +259,9 @@ class JobView(Frozen):
     binding_status: str | None = Field(description="verified, conflict, unobserved")
     depends_on: tuple[str, ...] = Field(description="Jobs it waits for")
     version: int = Field(description="Ledger sequence of the job's latest event")
-    note: str | None = Field(description="Anything unusual: escaped, unkillable, cancelling")
+    note: str | None = Field(
+        description="Anything unusual: escaped, unkillable, out of sight, cancelling"
+    )
     resource_activity: ResourceActivity | None = Field(
         default=None, description="Of a running job; null when it does not run"
     )
@@ -267,6 +272,9 @@ class JobView(Frozen):
     )
     progress: Progress | None = Field(
         default=None, description="Of a running job that tells it; null otherwise"
+    )
+    process: ProcessIdentity | None = Field(
+        default=None, description="The evaluator while it runs: its whole identity"
     )
 
 

@@ -11,7 +11,10 @@ import logging
 
 from ..core import launch
 from ..core.launch import Life, Phase
-from ..host.identity import boot_id, is_alive, open_pidfd, stat_of, visible
+from ..core.proof import Verdict, judge
+from ..host.attempt_files import Evidence
+from ..host.identity import is_alive, open_pidfd, stat_of, visible
+from ..host.remains import Namespaces, sighting
 from ..protocol import orders
 from ..protocol.process import ProcessIdentity
 from .attempt_handle import Handle
@@ -19,6 +22,8 @@ from .attempts import Attempts
 
 LOG = logging.getLogger("launcher")
 LOOK_PAUSE_MAX_MS = 1_000
+OUTSIDE_PAUSE_MS = 5_000
+"""Between looks at what only a lock or the end of a namespace can tell of."""
 
 
 class Adoption:
@@ -26,6 +31,8 @@ class Adoption:
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
+        self._namespaces = Namespaces()
+        self._namespaces_until_ms = 0
 
     def adopt(self, order: orders.AdoptAttempt) -> None:
         """Find out what became of an attempt of an earlier launcher."""
@@ -33,6 +40,7 @@ class Adoption:
             # Never bound: GO was never given, and the channel it would have come on is closed.
             handle = Handle(life=Life(order.attempt, phase=Phase.WAITING), conclude=_nothing)
             self._attempts.handles[order.attempt] = handle
+            self._attempts.tell(handle, Verdict("gone", "never_bound"))
             self._attempts.learn(handle, launch.ShimGone(detail="it was never bound"))
             return
         life = Life(
@@ -45,14 +53,45 @@ class Adoption:
         handle = Handle(life=life, ledger_leader=order.leader)
         handle.conclude = lambda: self._conclude(handle)
         self._attempts.handles[order.attempt] = handle
-        if order.shim.boot_id != boot_id():
-            self._conclude_other_boot(handle, order.shim)
-        elif not visible(order.shim):
-            handle.unseen = True
-            detail = "its processes are in a process-id namespace that is not visible from here"
-            self._attempts.learn(handle, launch.Stuck((order.shim.pid,), detail))
-        else:
+        handle.presumed_dead = order.presumed_dead
+        if visible(order.shim):
             self._begin(handle, order.shim)
+        else:
+            self.look_from_outside(handle)
+
+    def presume_dead(self, handle: Handle) -> None:
+        """An operator said that nothing of it lives. It counts for what cannot be seen alone."""
+        handle.presumed_dead = True
+        if handle.life.hidden is not None:
+            self.look_from_outside(handle)
+
+    def look_from_outside(self, handle: Handle) -> None:
+        """Its processes have numbers of another boot or namespace: nothing is signalled."""
+        attempt, shim = handle.life.attempt, handle.life.shim
+        assert shim is not None, "only a bound attempt is adopted"
+        now = self._attempts.clock.mono_ms()
+        if now >= self._namespaces_until_ms:
+            self._namespaces, self._namespaces_until_ms = Namespaces(), now + LOOK_PAUSE_MAX_MS
+        verdict = judge(
+            sighting(
+                shim,
+                self._attempts.files.run.attempt_log(attempt),
+                namespaces=self._namespaces,
+                presumed_dead=handle.presumed_dead,
+            )
+        )
+        if verdict.state != "gone":
+            self._attempts.learn(handle, launch.Hidden(verdict))
+            handle.wake_at_ms = now + OUTSIDE_PAUSE_MS
+            return
+        self._attempts.tell(handle, verdict)
+        evidence = self._attempts.files.evidence(attempt, shim)
+        if evidence.ended is not None:
+            self._attempts.learn(handle, launch.LeaderEnded(evidence.ended, drained=True))
+        # After a power cut a line may be missing that was written before the last one.
+        never = verdict.evidence != "other_boot" and _never_went(handle, evidence)
+        self._attempts.learn(handle, launch.ShimGone(never_ran=never, detail=verdict.words))
+        self._attempts.learn(handle, launch.TreeAbsent())
 
     def _begin(self, handle: Handle, shim: ProcessIdentity) -> None:
         """Watch the shim, or conclude when it is gone."""
@@ -63,6 +102,7 @@ class Adoption:
             self._look_again(handle)
             return
         if handle.shim_fd is not None:
+            self._attempts.tell(handle, Verdict("alive", "shim"))
             self._attempts.wakeups.watch(
                 handle.shim_fd, lambda _: self._attempts.on_shim_gone(handle)
             )
@@ -73,16 +113,6 @@ class Adoption:
             self._conclude(handle)
             self._attempts.begin_sweep(handle)
 
-    def _conclude_other_boot(self, handle: Handle, shim: ProcessIdentity) -> None:
-        """No process outlives its boot: nothing to find, nothing to signal."""
-        ended = self._attempts.files.evidence(handle.life.attempt, shim).ended
-        if ended is not None:
-            self._attempts.learn(handle, launch.LeaderEnded(ended, drained=True))
-        self._attempts.learn(
-            handle, launch.ShimGone(detail="the machine was restarted while it ran")
-        )
-        self._attempts.learn(handle, launch.TreeAbsent())
-
     def _conclude(self, handle: Handle) -> None:
         """An adopted attempt's shim is gone: the evidence says how it ended."""
         shim = handle.life.shim
@@ -92,12 +122,9 @@ class Adoption:
             handle.hinted_group = evidence.started.leader.pid
         if evidence.ended is not None:
             self._attempts.learn(handle, launch.LeaderEnded(evidence.ended))
-        never = (
-            evidence.ready
-            and not evidence.went
-            and evidence.started is None
-            and handle.ledger_leader is None
-        )
+        never = _never_went(handle, evidence)
+        if never:
+            self._attempts.tell(handle, Verdict("gone", "never_released"))
         self._attempts.learn(handle, launch.ShimGone(never_ran=never))
 
     def look(self, handle: Handle) -> None:
@@ -148,6 +175,16 @@ class Adoption:
     def _on_leader_gone(self, handle: Handle) -> None:
         self._attempts.wakeups.unwatch(handle.leader_fd)  # stays open: it still reaches the group
         self.look(handle)
+
+
+def _never_went(handle: Handle, evidence: Evidence) -> bool:
+    """Whether its shim waited at its barrier to its end, by all that is on record."""
+    return (
+        evidence.ready
+        and not evidence.went
+        and evidence.started is None
+        and handle.ledger_leader is None
+    )
 
 
 def _is_leader_of(

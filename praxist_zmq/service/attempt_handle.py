@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.launch import Life, Phase, Report
+from ..core.proof import Verdict
 from ..host.ending import Ending
 from ..protocol.orders import SpawnAttempt
 from ..protocol.process import ProcessIdentity
+from ..protocol.reports import AttemptLingers
 
 LINE_BYTES_MAX = 65_536
 LOG = logging.getLogger("launcher")
@@ -52,6 +54,8 @@ class Handle:
     """Whether a manifest was written for its evaluator."""
     orphan_fd: int | None = None
     """One process of it that lives on without the shim: until it ends no look is needed."""
+    orphan_proved: bool = False
+    """Whether that one is proved to belong to the attempt."""
     ledger_leader: ProcessIdentity | None = None
     hinted_group: int | None = None
     """The evaluator's group by an evidence file's word: worth a look, no proof."""
@@ -60,8 +64,14 @@ class Handle:
     conclude: Callable[[], None] | None = None
     """How to learn the end of an adopted attempt once its shim is gone; None for our own."""
     abandoned: bool = False
-    unseen: bool = False
-    """In a process-id namespace that /proc here doesn't show."""
+    presumed_dead: bool = False
+    """An operator said so, which counts while it cannot be seen."""
+    judged: Verdict | None = None
+    """The last verdict on its processes that was told."""
+    lingers_at_ms: int | None = None
+    """When to look next who keeps it, though its evaluator or shim is gone."""
+    lingers: AttemptLingers | None = None
+    """Who was told to keep it."""
     stop: Stop | None = None
     empty_looks: int = 0
     pause_ms: int = 10
@@ -134,7 +144,7 @@ class Handle:
                 os.close(fd)
         self.shim_fd = self.leader_fd = self.orphan_fd = self.log = None
         self.outgoing.clear()
-        self.wake_at_ms = None
+        self.wake_at_ms = self.lingers_at_ms = None
 
 
 def _understand(line: bytearray) -> dict[str, Any] | None:

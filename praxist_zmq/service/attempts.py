@@ -19,7 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from ..core import launch
 from ..core.host_shortage import disk_full_words, lack_of
-from ..core.launch import Fact, Life, Phase, advance, latest_report
+from ..core.launch import Fact, Life, Phase, advance, judged, latest_report
+from ..core.proof import Verdict
 from ..errors import PraxistError
 from ..host import ending
 from ..host.attempt_files import AttemptFiles
@@ -43,6 +44,9 @@ DESCRIPTORS_EACH = 4
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 RESERVED_DESCRIPTORS = 48
 """For the link, the zygote, the supervisor, a start, and looks at /proc."""
+LINGERING = (Phase.DRAINING, Phase.SWEEPING)
+LINGERS_AFTER_MS = 2_000
+"""So long may what is left of an attempt take to go before it is looked at who keeps it."""
 PERMANENT_ERRNOS = (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 """Of the attempt's directory and log: something else stands in their place."""
 
@@ -72,6 +76,8 @@ class Attempts:
         report = handle.final or latest_report(handle.life)
         if report is not None:
             self.outbox.append(report)
+        if handle.lingers is not None and handle.final is None:
+            self.outbox.append(handle.lingers)
 
     def spawn(self, order: orders.SpawnAttempt) -> None:
         """Take an attempt in hand; `start_waiting` starts it."""
@@ -227,10 +233,21 @@ class Attempts:
             if old_phase is not Phase.ENDED:
                 self._finish(handle)
             return
+        if handle.life.phase in LINGERING and old_phase not in LINGERING:
+            handle.lingers_at_ms = self.clock.mono_ms() + LINGERS_AFTER_MS
         after = latest_report(handle.life)
         if after is not None and after != handle.told:
             handle.told = after
             self.outbox.append(after)
+
+    def tell(self, handle: Handle, verdict: Verdict) -> None:
+        """Say once what was found of an attempt whose end was not seen, and by which evidence."""
+        if verdict == handle.judged:
+            return
+        handle.judged = verdict
+        attempt = handle.life.attempt
+        LOG.info("%s: %s [%s]: %s", attempt, verdict.state, verdict.evidence, verdict.words)
+        self.outbox.append(judged(attempt, verdict))
 
     def _finish(self, handle: Handle) -> None:
         life = handle.life
@@ -356,6 +373,10 @@ class Attempts:
 
     def begin_sweep(self, handle: Handle) -> None:
         if handle.life.phase is Phase.SWEEPING:
+            if handle.log is not None:
+                # Held here, its lock would say that something of the attempt lives.
+                os.close(handle.log)
+                handle.log = None
             handle.empty_looks = 0
             handle.wake_at_ms = self.clock.mono_ms()
 

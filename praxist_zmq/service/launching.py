@@ -99,6 +99,8 @@ class Launcher:
         for handle in list(self._attempts.handles.values()):
             if handle.wake_at_ms is not None and handle.wake_at_ms <= now:
                 self._on_wake(handle, now)
+            if handle.lingers_at_ms is not None and handle.lingers_at_ms <= now:
+                self._stopping.look_who_lingers(handle, now)
         self._exchange()
 
     def finish(self) -> None:
@@ -157,6 +159,7 @@ class Launcher:
     def _wait_s(self, timeout_ms: int | None) -> float | None:
         handles = self._attempts.handles.values()
         times = [handle.wake_at_ms for handle in handles if handle.wake_at_ms is not None]
+        times += [h.lingers_at_ms for h in handles if h.lingers_at_ms is not None]
         if self._owed_at_ms is not None:
             times.append(self._owed_at_ms)
         waits = [max(0, min(times) - self._clock.mono_ms())] if times else []
@@ -203,6 +206,9 @@ class Launcher:
             return
         if phase is Phase.ENDED:
             return
+        if handle.life.hidden is not None and phase is Phase.ADOPTED:
+            self._adoption.look_from_outside(handle)
+            return
         if handle.conclude is not None and phase in (Phase.ADOPTED, Phase.RUNNING):
             self._adoption.look(handle)
         if handle.stop is not None:
@@ -226,7 +232,12 @@ class Launcher:
         if isinstance(order, orders.SpawnAttempt):
             attempts.spawn(order) if handle is None else attempts.repeat(handle)
         elif isinstance(order, orders.AdoptAttempt):
-            self._adoption.adopt(order) if handle is None else attempts.repeat(handle)
+            if handle is None:
+                self._adoption.adopt(order)
+            elif order.presumed_dead and handle.life.phase is Phase.ADOPTED:
+                self._adoption.presume_dead(handle)
+            else:
+                attempts.repeat(handle)
         elif handle is None:
             if not isinstance(order, orders.ForgetAttempt):
                 LOG.warning("%s for %s, which isn't in hand", order.kind, order.attempt)

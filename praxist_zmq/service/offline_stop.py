@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..core.proof import judge
 from ..errors import PraxistError
 from ..host import signals
 from ..host.clock import SystemClock
@@ -44,7 +45,7 @@ class OfflineStop:
     ending: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
     unproved: list[str] = field(default_factory=list)
-    """Attempts whose processes cannot be looked at from here."""
+    """Attempts whose processes cannot be looked at from here, and why they may live."""
 
     @property
     def all_gone(self) -> bool:
@@ -109,7 +110,11 @@ def _told(
         rejected=ledger.rejected,
         ending=ledger.ending,
         warnings=ledger.warnings,
-        unproved=[known.attempt for known in search.out_of_sight],
+        unproved=[
+            f"{known.attempt} lives: {verdict.words}"
+            for known, seen in search.out_of_sight
+            if (verdict := judge(seen)).state != "gone"
+        ],
     )
 
 

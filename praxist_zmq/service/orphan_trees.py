@@ -9,7 +9,7 @@ stays held until the run is back. It never signals.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,7 @@ class OrphanTrees:
 
     def __init__(self, opened: Callable[[int], None], closing: Callable[[int], None]) -> None:
         self._trees: dict[Watch, _Tree] = {}
+        self._namespaces_at_ms: int | None = None
         self._members: ProcessWatch[tuple[Watch, ProcessIdentity]] = ProcessWatch(opened, closing)
 
     def follow(self, unserved: Mapping[Watch, Unserved], now_ms: int) -> None:
@@ -100,9 +101,23 @@ class OrphanTrees:
         for watch, _ in over:
             self._trees[watch].member = None
 
+    def ended_elsewhere(self, unjudged: Collection[Watch], now_ms: int) -> list[Watch]:
+        """Of processes in other pid namespaces, which cannot be watched: those whose namespace is
+        proved to have ended."""
+        if not unjudged:
+            self._namespaces_at_ms = None
+            return []
+        if self._namespaces_at_ms is not None and now_ms < self._namespaces_at_ms:
+            return []
+        self._namespaces_at_ms = now_ms + PAUSE_MAX_MS
+        namespaces = Namespaces()
+        return [watch for watch in unjudged if namespaces.state(watch.identity) == "dead"]
+
     def due_ms(self) -> int | None:
         """When the next look is due; None when the kernel will tell."""
         waiting = [t.due_ms for t in self._trees.values() if t.shim_gone and t.member is None]
+        if self._namespaces_at_ms is not None:
+            waiting.append(self._namespaces_at_ms)
         return min(waiting, default=None)
 
     def close(self) -> None:

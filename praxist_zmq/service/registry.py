@@ -192,8 +192,8 @@ class RegistryService:
     def _look_for_trees(self, readable: Iterable[object]) -> None:
         """After the turn: a run that has just gone down is followed while its shims live."""
         now_ms = self._clock.mono_ms()
-        machine = self._machine
-        self._trees.follow(machine.state.unserved(machine.disowned), now_ms)
+        self._note_gone(self._trees.ended_elsewhere(self._watch.unjudged, now_ms))
+        self._trees.follow(self._machine.state.unserved(self._machine.disowned), now_ms)
         gone = self._trees.look(readable, now_ms)
         if gone:
             self._facts.append(ProcessesProvedAbsent(gone))

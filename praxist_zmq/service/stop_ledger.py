@@ -105,7 +105,7 @@ def _take(found: LedgerStop, broker: Broker, outbox: list[Send]) -> None:
         if isinstance(send.message, Stopping):
             found.rejected, found.ending = send.message.rejected, send.message.ending
     found.attempts = [
-        KnownAttempt(attempt.attempt, attempt.shim, attempt.leader)
+        KnownAttempt(attempt.attempt, attempt.shim, attempt.leader, attempt.presumed_dead)
         for attempt in broker.state.attempts.values()
     ]
 

@@ -8,26 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..host import tree
-from ..host.identity import identity_from, is_alive, read_stat
+from ..host.identity import identity_from, is_alive, stat_of
 from ..protocol.process import ProcessIdentity
 
 
 class StopWatch:
     """Evaluators, and what is below the shims around them, as they were at the beginning."""
 
-    def __init__(self, leaders: Iterable[int]) -> None:
+    def __init__(self, leaders: Iterable[ProcessIdentity]) -> None:
+        """An identity counts whole or not at all: what is gone, or of another namespace, names
+        nobody here."""
         self.matched: set[int] = set()
         self.descendants: set[int] = set()
         self._known: dict[int, ProcessIdentity] = {}
         for leader in leaders:
-            stat = read_stat(leader)
+            stat = stat_of(leader)
             if stat is None:
                 continue
-            self.matched.add(leader)
-            self._known[leader] = identity_from(stat)
-            for each in tree.living(tree.descendants(stat.parent if stat.parent > 1 else leader)):
+            self.matched.add(stat.pid)
+            self._known[stat.pid] = leader
+            for each in tree.living(tree.descendants(stat.parent if stat.parent > 1 else stat.pid)):
                 self._known[each.pid] = identity_from(each)
-                if each.pid != leader:
+                if each.pid != stat.pid:
                     self.descendants.add(each.pid)
         self.descendants -= self.matched
 

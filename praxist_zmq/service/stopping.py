@@ -6,21 +6,29 @@ go is told as such while the watch goes on. Rules: the design's promises 6 and 7
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 
 from ..core import launch
 from ..core.launch import Phase
-from ..host import ending, signals
+from ..core.proof import judge
+from ..host import ending, signals, tree
 from ..host.identity import ProcStat, identity_from, is_alive, open_pidfd
+from ..host.remains import sighting
+from ..host.spawn import boottime_ms_of
+from ..protocol.reports import AttemptLingers, LivingProcess
 from .attempt_handle import Handle, Stop
 from .attempts import Attempts
 
+LOG = logging.getLogger("launcher")
 UNKILLABLE_AFTER_MS = 5_000
 LOOK_APART_MS = 200
 PAUSE_MAX_MS = 1_000
 SCAN_APART_MS = 10_000
 """Between looks at all of /proc for what KILL did not end."""
+LINGERS_APART_MS = 10_000
+LINGERERS_TOLD_MAX = 20
 TELL_APART_MS = 60_000
 """Between reports of what will not end: a tree that forks has other members at every look."""
 
@@ -49,12 +57,39 @@ class EndingByOrder:
         elif kill_at < handle.stop.kill_at_ms:
             handle.stop.kill_at_ms = kill_at
             handle.stop.stuck_at_ms = kill_at + UNKILLABLE_AFTER_MS
-        if life.stuck:
+        if life.stuck or life.hidden is not None:
             self._attempts.repeat(handle)
-        if not handle.unseen:
+        if life.hidden is None:
             handle.wake_at_ms = now
 
-    def _members(self, handle: Handle) -> ending.Members:
+    def look_who_lingers(self, handle: Handle, now: int) -> None:
+        """Tell who keeps an attempt whose evaluator or shim is gone, when that is news."""
+        handle.lingers_at_ms = now + LINGERS_APART_MS
+        found = self.members(handle)
+        stats = sorted((*found.ours, *found.doubtful), key=lambda stat: stat.start_ticks)
+        lingers = AttemptLingers(
+            attempt=handle.life.attempt,
+            processes=tuple(
+                LivingProcess(
+                    pid=stat.pid,
+                    name=tree.name_of(stat.pid),
+                    started_at_mono_ms=boottime_ms_of(stat.start_ticks),
+                )
+                for stat in stats[:LINGERERS_TOLD_MAX]
+            ),
+            number=len(stats),
+            proved=not found.doubtful,
+        )
+        if lingers == handle.lingers or (handle.lingers is None and not stats):
+            return
+        handle.lingers = lingers
+        for one in lingers.processes:
+            age_s = max(0, now - one.started_at_mono_ms) // 1000
+            attempt = lingers.attempt
+            LOG.info("%s waits for %s (pid %d, %d s old)", attempt, one.name, one.pid, age_s)
+        self._attempts.outbox.append(lingers)
+
+    def members(self, handle: Handle) -> ending.Members:
         """Live processes of the attempt, by the best proof there is now."""
         life, shim = handle.life, handle.life.shim
         assert shim is not None, "an attempt without a shim has no processes"
@@ -101,10 +136,10 @@ class EndingByOrder:
             return
         self._attempts.learn(handle, launch.Signalled())
         if now < stop.kill_at_ms:
-            stop.ending.terminate(self._members(handle), handle.leader_fd)
+            stop.ending.terminate(self.members(handle), handle.leader_fd)
             handle.wake_at_ms = min(stop.kill_at_ms, now + LOOK_APART_MS)
             return
-        left = stop.ending.kill(lambda: self._members(handle), handle.leader_fd)
+        left = stop.ending.kill(lambda: self.members(handle), handle.leader_fd)
         if left.pids and now >= stop.stuck_at_ms and now >= stop.tell_at_ms:
             stop.tell_at_ms = now + TELL_APART_MS
             self._attempts.learn(handle, launch.Stuck(left.pids, _stuck_detail(left)))
@@ -113,47 +148,62 @@ class EndingByOrder:
         stop.pause_ms = min(stop.pause_ms * 2, SCAN_APART_MS if sweeps_late else PAUSE_MAX_MS)
 
     def sweep_step(self, handle: Handle, now: int) -> None:
-        """The shim is gone: ended only after two looks apart found nothing.
+        """The shim is gone: ended only when `core.proof` calls the tree gone.
 
-        A look reads all of /proc. While one of those that the last look found lives, the answer
-        is known; the kernel tells when it ends.
+        A look reads all of /proc. While a proved member that the last look found lives, the answer
+        is known; the kernel tells when it ends. One in doubt may turn out to be a stranger, as our
+        own claim registry does once it holds its lock: so the next look comes by the clock too.
         """
-        if handle.orphan_fd is not None:
+        shim, stopping = handle.life.shim, handle.wake_at_ms
+        assert shim is not None, "an attempt without a shim is not swept"
+        if handle.orphan_fd is not None and handle.orphan_proved:
             return
-        stopping = handle.wake_at_ms
-        members = self._members(handle)
-        if members.pids:
-            handle.empty_looks = 0
+        members = self.members(handle)
+        handle.empty_looks = 0 if members.pids else handle.empty_looks + 1
+        verdict = judge(
+            sighting(
+                shim,
+                self._attempts.files.run.attempt_log(handle.life.attempt),
+                found=len(members.pids),
+                empty_looks=handle.empty_looks,
+            )
+        )
+        if verdict.evidence != "not_searched":
+            self._attempts.tell(handle, verdict)
+        if verdict.state == "gone":
+            self._attempts.learn(handle, launch.TreeAbsent())
+            return
+        wait = LOOK_APART_MS
+        if members.pids or verdict.state == "alive":
             if self._wait_for_one(handle, members):
                 return
             handle.pause_ms = min(max(handle.pause_ms * 2, LOOK_APART_MS), PAUSE_MAX_MS)
             wait = handle.pause_ms
-        else:
-            handle.empty_looks += 1
-            wait = LOOK_APART_MS
-        if handle.empty_looks >= 2:
-            self._attempts.learn(handle, launch.TreeAbsent())
-            return
         handle.wake_at_ms = min(now + wait, stopping) if stopping is not None else now + wait
 
     def _wait_for_one(self, handle: Handle, members: ending.Members) -> bool:
-        """Look again when one of them has ended. False when none can be watched."""
+        """Look again when one of them has ended. False when one that is proved ours cannot be
+        watched: then the clock decides too."""
+        self._let_orphan_go(handle)
         for stat in (*members.ours, *members.doubtful):
             try:
                 fd = open_pidfd(identity_from(stat))
             except OSError:
-                return False  # no descriptor to be had: look again by the clock
+                return False  # no descriptor to be had
             if fd is not None:
-                handle.orphan_fd = fd
+                handle.orphan_fd, handle.orphan_proved = fd, stat in members.ours
                 self._attempts.wakeups.watch(fd, lambda _: self._on_orphan_gone(handle))
-                return True
+                return handle.orphan_proved
         return False
 
-    def _on_orphan_gone(self, handle: Handle) -> None:
-        self._attempts.wakeups.unwatch(handle.orphan_fd)
+    def _let_orphan_go(self, handle: Handle) -> None:
         if handle.orphan_fd is not None:
+            self._attempts.wakeups.unwatch(handle.orphan_fd)
             os.close(handle.orphan_fd)
             handle.orphan_fd = None
+
+    def _on_orphan_gone(self, handle: Handle) -> None:
+        self._let_orphan_go(handle)
         handle.pause_ms = LOOK_APART_MS
         handle.wake_at_ms = self._attempts.clock.mono_ms()
 

@@ -14,9 +14,10 @@ from praxist_zmq.host import tree
 from praxist_zmq.host.attempt_files import AttemptFiles
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.host.ending import Fallen, Members, without_shim
-from praxist_zmq.host.identity import ProcStat, identity_of
+from praxist_zmq.host.identity import ProcStat, identity_of, stat_of
 from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.protocol.process import ProcessIdentity
+from praxist_zmq.protocol.reports import AttemptJudged, AttemptLingers
 from praxist_zmq.service.attempt_handle import Handle
 from praxist_zmq.service.attempts import Attempts
 from praxist_zmq.service.stopping import EndingByOrder
@@ -118,6 +119,39 @@ def test_what_was_seen_below_the_shim_stays_the_attempts(
     wait_until(lambda: orphan.poll() is not None, "the orphan to end")
 
 
+def test_one_in_doubt_is_looked_at_again_while_it_lives(
+    attempts: Attempts, orphan: subprocess.Popen[bytes]
+) -> None:
+    """A claim registry that starts falls to the supervisor, and has no lock yet."""
+    handle = put(attempts, "j-1.1", Phase.SWEEPING, gone())
+    put(attempts, "j-2.1", Phase.RUNNING, gone().model_copy(update={"start_ticks": 1}))
+    found = stat_of(identity(orphan.pid))
+    assert found is not None
+    strays = [found]
+
+    class OnlyStrays(EndingByOrder):
+        """As if no orphan had fallen to us: the stray alone is in doubt."""
+
+        def members(self, handle: Handle) -> Members:
+            return Members(doubtful=tuple(strays))
+
+    ending = OnlyStrays(attempts, lambda known: [])
+    now = attempts.clock.mono_ms()
+    ending.sweep_step(handle, now)
+    assert handle.wake_at_ms is not None
+    ending.look_who_lingers(handle, now)
+    (told,) = [r for r in attempts.outbox if isinstance(r, AttemptLingers)]
+    assert [(one.pid, one.name) for one in told.processes] == [(orphan.pid, "sleep")]
+    assert not told.proved
+    strays.clear()
+    for _ in range(2):
+        ending.sweep_step(handle, now)
+    assert handle.life.phase is Phase.ENDED
+    judged = [r.evidence for r in attempts.outbox if isinstance(r, AttemptJudged)]
+    assert judged == ["members", "nothing_found"]
+    assert orphan.poll() is None
+
+
 @pytest.mark.parametrize("hint", [False, True])
 def test_a_copied_environment_holds_the_attempt_and_is_never_signalled(
     attempts: Attempts, tmp_path: Path, hint: bool
@@ -186,7 +220,7 @@ def test_what_will_not_end_is_told_once_a_minute(attempts: Attempts) -> None:
     class FakeMembers(EndingByOrder):
         """A fake of a tree that changes at every look and cannot be ended."""
 
-        def _members(self, handle: Handle) -> Members:
+        def members(self, handle: Handle) -> Members:
             stat = ProcStat(2**22 + next(forks), "D", 1, 1, 1, 1)
             return Members(doubtful=(stat,))
 
