@@ -413,7 +413,7 @@ def _finish(
             failure_signature=signature[: failure.SIGNATURE_CHARACTERS_MAX] if signature else None,
         )
     )
-    turn.soft.vault.pop(job.job, None)
+    turn.soft.vault.drop(job.job)
 
 
 def end(turn: Turn, attempt: Attempt, grace_ms: int) -> None:

@@ -16,6 +16,7 @@ from ..protocol.ids import job_number
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.replies import EventsReply, PolicyReply, Pong, SubmittedJobs
 from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
+from ..protocol.text import OsText
 from . import (
     activity,
     admission,
@@ -59,14 +60,14 @@ from .decision import Decision, Stamp, Undecodable
 from .evolve import apply
 from .last_look import expect_look, take_look
 from .placement import stale_due_ms
-from .plan import denial_due_ms, plan, sample_due_ms, set_aside_without_credentials
+from .plan import denial_due_ms, plan, sample_due_ms
 from .pressure import note_sample
+from .recovery import resume_jobs
 from .soft import SoftState
 from .state import BrokerState
 from .submit import submissions, submit
 from .turn import Turn, refusal_of
 from .views import Viewer
-from .withdraw import end_without_attempt, reject
 
 KEEPALIVE_MS = 2_000
 PUBLISH_PAUSE_MS = 20
@@ -142,11 +143,13 @@ class Broker:
         cohort_size: int | None = None,
         deadline_at_ms: int | None = None,
         open_generation: bool = False,
+        remembered: dict[str, OsText] | None = None,
     ) -> Decision:
         """After the replay: a new epoch, the contract, and every waiting job back in its place.
 
         What is not told of the generation stays as it was, or is unknown of a new one. With
-        `open_generation` (`up` named it) one that had ended is run again.
+        `open_generation` (`up` named it) one that had ended is run again. `remembered` are
+        credential values that outlived an earlier broker, by their hash.
         """
         self.soft.fleet.run_key = self.soft.run_key
         self.soft.probe_known_ms = self.soft.launcher_away_ms = stamp.mono_ms
@@ -171,16 +174,7 @@ class Broker:
             generations.open_at_start(turn, generation, known=known)
         # A broker that takes over in the middle of a stop goes on with it, below.
         self.soft.stopping = stopped and not reopen
-        for job in list(self.state.jobs.values()):
-            if job.state == "running" and self.state.live_attempt(job) is None:
-                end_without_attempt(turn, job)
-            if job.state != "queued":
-                continue
-            if job.job in self.soft.unreadable:
-                detail = f"a record of it is unreadable: {self.soft.unreadable[job.job]}"
-                reject(turn, job, "unreadable_record", detail, frees_identity=False)
-            elif not set_aside_without_credentials(turn, job):
-                pauses.enter(job, self.state, self.soft, stamp.at_ms - job.queued_at_ms)
+        resume_jobs(turn, remembered or {})
         self.soft.active_non_mature = sum(
             1
             for attempt in self.state.attempts.values()

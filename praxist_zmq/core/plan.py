@@ -286,9 +286,9 @@ def denial_due_ms(soft: SoftState) -> int | None:
 
 
 def set_aside_without_credentials(turn: Turn, job: Job) -> bool:
-    """Set a job aside if its secrets are not in memory: they do not survive a restart."""
+    """Set a job aside if its secrets are not in memory: its sender has to bring them again."""
     stored = turn.state.environments[job.environment_id].variables
-    if not missing_credentials(stored, turn.soft.vault.get(job.job)):
+    if not missing_credentials(stored, turn.secrets_of(job.job)):
         return False
     turn.soft.lacking_credentials[job.job] = None
     turn.soft.touched[job.job] = None

@@ -25,6 +25,7 @@ from .kept_place import Reservation
 from .lease_memory import LeaseMemory
 from .queue import Queue
 from .storm_memory import Storms
+from .vault import Vault
 
 EVENTS_KEPT = 4_096
 ENVIRONMENT_CACHE = 128
@@ -152,7 +153,7 @@ class SoftState:
     credentials_key: bytes = b""
     queue: Queue = field(default_factory=Queue)
     lacking_credentials: dict[str, None] = field(default_factory=dict)
-    vault: dict[str, dict[str, OsText]] = field(default_factory=dict)
+    vault: Vault = field(default_factory=Vault)
     environments: OrderedDict[int, tuple[dict[str, OsText], PreparedEnvironment]] = field(
         default_factory=OrderedDict
     )

@@ -283,7 +283,7 @@ def supply_credentials(
     """The same request again brings back the secrets that a restart took."""
     if job.job in soft.lacking_credentials and same_environment:
         del soft.lacking_credentials[job.job]
-        soft.vault[job.job] = dict(prepared.secrets)
+        soft.vault.put(job.job, prepared.stored, prepared.secrets)
         soft.queue.put(job)
         soft.touched[job.job] = None
 
@@ -382,8 +382,7 @@ def _record_environment(turn: Turn, prepared: PreparedEnvironment) -> None:
 
 def _keep_secrets(soft: SoftState, job: str, prepared: PreparedEnvironment) -> None:
     soft.lacking_credentials.pop(job, None)
-    if prepared.secrets:
-        soft.vault[job] = dict(prepared.secrets)
+    soft.vault.put(job, prepared.stored, prepared.secrets)
 
 
 def _eta_ms(submission: SubmitJob) -> int | None:

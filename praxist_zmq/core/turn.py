@@ -120,8 +120,8 @@ class Turn:
 
     def redacted(self, words: str) -> str:
         """What a client said, as it may be kept: without the credential values of any job."""
-        return redact_all(words, self.soft.vault.values())
+        return redact_all(words, self.soft.vault.each())
 
     def secrets_of(self, job: str) -> Mapping[str, Any]:
         """The credential values of a job, as far as they are in memory."""
-        return self.soft.vault.get(job, {})
+        return self.soft.vault.of(job)

@@ -42,7 +42,7 @@ class Viewer:
             return ()
         if job.job in self._soft.lacking_credentials:
             stored = self._state.environments[job.environment_id].variables
-            names = missing_credentials(stored, self._soft.vault.get(job.job))
+            names = missing_credentials(stored, self._soft.vault.of(job.job))
             return (credential_blocker(names),)
         return self._table.of(job)
 

@@ -37,7 +37,7 @@ def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool
     turn.soft.held_back.pop(job.job, None)
     turn.soft.pauses.pop(job.job, None)
     turn.soft.lacking_credentials.pop(job.job, None)
-    turn.soft.vault.pop(job.job, None)
+    turn.soft.vault.drop(job.job)
     # The registry may be about to commit its plan; the answer is then released at once.
     planned = attempt_id(job.job, job.attempt_counter + 1)
     drop_plan(turn, planned, put_back=False)

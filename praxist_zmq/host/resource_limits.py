@@ -1,7 +1,7 @@
 """Limits of our own processes. Source: setrlimit(2), prlimit(2).
 
 Never lowers a limit of an experiment: only a process that starts no experiment may call
-`cap_memory`.
+`cap_memory` and `forbid_core`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,17 @@ def limit_open_files(pid: int, soft: int) -> None:
     """Set the soft limit on open descriptors of another process of ours. Raises OSError."""
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def forbid_core() -> None:
+    """Let this process leave no core dump, which would hold what is in its memory.
+
+    One byte rather than none: a limit of 0 binds only where a dump is written to a file, and the
+    kernel gives none to a program either at 1. Source: core(5), fs/coredump.c.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    allowed = 1 if hard == resource.RLIM_INFINITY else min(1, hard)
+    resource.setrlimit(resource.RLIMIT_CORE, (allowed, hard))
 
 
 def cap_memory(limit_bytes: int) -> None:

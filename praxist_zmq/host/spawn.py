@@ -22,6 +22,8 @@ from ..errors import PraxistError
 
 READY_FD = 3
 """Where a child of the supervisor finds the descriptor for its readiness message."""
+PASSED_FD = 4
+"""Where it finds the one descriptor more that it may be given."""
 CONFIG_BYTES_MAX = 1024 * 1024 - 4096
 """The largest first line on a child's stdin: it must fit the pipe, so that nobody blocks."""
 
@@ -69,11 +71,14 @@ def service_environment() -> dict[str, str]:
     return kept
 
 
-def spawn_child(argv: Sequence[str], first_line: bytes, output: int) -> tuple[int, int, int]:
+def spawn_child(
+    argv: Sequence[str], first_line: bytes, output: int, passed: int | None = None
+) -> tuple[int, int, int]:
     """Start a process of ours in its own process group.
 
     Its stdin is a pipe that already holds `first_line`; its stdout and stderr are `output`; its
-    descriptor READY_FD is a pipe for its messages. Returns (pid, write end of its stdin, read end
+    descriptor READY_FD is a pipe for its messages, and PASSED_FD is `passed`, whose number must be
+    above it. Returns (pid, write end of its stdin, read end
     of its messages). Raises `start_failed`.
     """
     if len(first_line) > CONFIG_BYTES_MAX:
@@ -101,6 +106,7 @@ def spawn_child(argv: Sequence[str], first_line: bytes, output: int) -> tuple[in
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, output, 2),
                 (os.POSIX_SPAWN_DUP2, ready_write, READY_FD),
+                *([] if passed is None else [(os.POSIX_SPAWN_DUP2, passed, PASSED_FD)]),
             ],
             setpgroup=0,
             setsigmask=[],

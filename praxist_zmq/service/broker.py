@@ -35,7 +35,7 @@ from ..host.clock import SystemClock
 from ..host.give_way import give_way
 from ..host.identity import boot_id, identity_of, own_pid, own_user
 from ..host.limits_in_force import disk_room
-from ..host.resource_limits import raise_open_files
+from ..host.resource_limits import forbid_core, raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..ledger.files import remove_leftovers
 from ..ledger.log import Ledger
@@ -66,6 +66,7 @@ from .compaction import Compaction
 from .patient_lock import acquire_patiently
 from .preflight import look, policy_in_force, preflight, with_cap
 from .sample_link import SampleLink
+from .secret_keeper import SecretKeeper
 from .step import Step
 from .young_objects import keep_rest, watch_young
 
@@ -102,7 +103,8 @@ class BrokerShell:
         self._maintained_at_ms = 0
         self._key = broker.soft.credentials_key
         self._attention = Attention()
-        self.step = Step(broker, ledger, self._send, self._refuse, self._rouse)
+        self.vault = SecretKeeper(config.vault_fd, broker.soft)
+        self.step = Step(broker, ledger, self._send, self._refuse, self._rouse, self.vault)
 
     def stamp(self) -> Stamp:
         """Now."""
@@ -350,6 +352,7 @@ class BrokerShell:
 def serve(config: ChildConfig) -> int:
     """Serve until the supervisor is gone, a signal asks to end, or a stop is complete."""
     raise_open_files()
+    forbid_core()
     signals = SignalPipe()
     me = identity_of(own_pid())
     holder: dict[str, object] = {"process": "broker", "pid": own_pid()}
@@ -383,6 +386,7 @@ def serve(config: ChildConfig) -> int:
         cohort_size=config.cohort_size,
         deadline_at_ms=config.deadline_at_ms,
         open_generation=config.reopen and config.opens_generation,
+        remembered=shell.vault.load(),
     )
     shell.step.finish(decision.events, decision.outbox)
     shell.step.turn([] if sample is None else [sample], shell.stamp())

@@ -41,6 +41,8 @@ class Child:
     name: str
     command: list[str]
     log: Path
+    passed: int | None = None
+    """A descriptor of ours that it inherits."""
     pid: int | None = None
     ready: bool = False
     started_ms: int = 0
@@ -69,7 +71,9 @@ class Child:
         """Spawn it. Raises `start_failed`, `unsafe_path`, `path_unusable`, `no_space`."""
         output = open_log(self.log)
         try:
-            self.pid, self._stdin, self.messages = spawn_child(self.command, first_line, output)
+            self.pid, self._stdin, self.messages = spawn_child(
+                self.command, first_line, output, self.passed
+            )
         finally:
             os.close(output)
         self.ready = False

@@ -69,6 +69,9 @@ class ChildConfig(Frozen):
     secret: str = Field(pattern=r"^[0-9a-f]{32,128}$", description="Link secret, hex")
     ready_fd: int = Field(ge=3, le=65_535, description="Descriptor for readiness messages")
     supervisor: ProcessIdentity = Field(description="The supervisor")
+    vault_fd: int | None = Field(
+        default=None, ge=3, le=65_535, description="Broker: descriptor of the credentials' memory"
+    )
     policy: SchedulerPolicy | None = Field(default=None, description="Broker: the contract")
     generation: int | None = Field(
         default=None, ge=0, le=1_000_000, description="Broker: absent keeps the run's current one"
@@ -146,10 +149,12 @@ def read_child_config(descriptor: int = 0) -> ChildConfig:
     try:
         config = ChildConfig.model_validate_json(bytes(line))
         os.set_inheritable(config.ready_fd, False)
+        if config.vault_fd is not None:
+            os.set_inheritable(config.vault_fd, False)
     except ValidationError as error:
         raise PraxistError("start_failed", f"configuration: {explain(error)}") from None
     except OSError as error:
-        raise PraxistError("start_failed", f"ready_fd: {error.strerror}") from None
+        raise PraxistError("start_failed", f"inherited descriptor: {error.strerror}") from None
     return config
 
 

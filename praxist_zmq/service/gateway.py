@@ -17,7 +17,7 @@ import logging
 from collections.abc import Set
 
 from ..host.clock import SystemClock
-from ..host.resource_limits import cap_memory, raise_open_files
+from ..host.resource_limits import cap_memory, forbid_core, raise_open_files
 from ..host.signal_pipe import SignalPipe
 from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming, refusal_body
@@ -122,6 +122,7 @@ def serve(config: ChildConfig) -> int:
     signals = SignalPipe()
     descriptors = raise_open_files()
     cap_memory(MEMORY_MAX)
+    forbid_core()
     mono_ms = SystemClock().mono_ms
     door = FrontDoor(config.front, mono_ms=mono_ms)
     publisher = Publisher(config.events)

@@ -27,7 +27,7 @@ from ..host.fresh_place import FreshPlace
 from ..host.identity import identity_of
 from ..host.paths import RUNTIME_VARIABLE, HostPaths, RunPaths, RunSockets, runtime_root
 from ..host.runtime_dir import ensure_private
-from ..host.spawn import READY_FD
+from ..host.spawn import PASSED_FD, READY_FD
 from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..protocol.policy import SchedulerPolicy
@@ -42,6 +42,7 @@ from .process_report import ProcessReport
 from .registry_watch import RegistryWatch
 from .results_choice import ReaderRequest, choose_reader, remember_reader
 from .run_directory import missing, prepare, remove_made
+from .secret_keeper import VaultHolder
 from .service_log import configure_log, open_log
 from .supervisor import RunFiles, Supervisor
 
@@ -100,6 +101,7 @@ class _Start:
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
     devices: DeviceChoice = field(default=DeviceChoice(None, remembered=False))
     reader: ResultsCommand | None = None
+    vault: VaultHolder = field(default_factory=VaultHolder)
     reopen: bool = True
     """Whether the next broker may open what a stop or a close ended: the first of this start."""
 
@@ -119,6 +121,7 @@ class _Start:
             secret=self.secret,
             ready_fd=READY_FD,
             supervisor=self.supervisor,
+            vault_fd=PASSED_FD if broker and self.vault.descriptor is not None else None,
             policy=self.policy if broker else None,
             # A broker that is started again keeps what was opened, frozen or changed meanwhile.
             generation=self.request.generation if first else None,
@@ -315,6 +318,7 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
         name: Child(name, command_of(name), run.service_logs / f"{name}.log")
         for name in (*CHILDREN, *([READER] if start.reader is not None else []))
     }
+    children["broker"].passed = start.vault.descriptor
 
     def child_ready(name: str) -> None:
         if name != "broker":
@@ -353,6 +357,7 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
     finally:
         report.close()
         place.close()
+        start.vault.close()
     if failure is not None:
         if failure.code == "profile_unsatisfiable":
             simulated = start.devices.sim is not None

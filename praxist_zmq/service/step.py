@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -22,6 +22,16 @@ from ..protocol.codec import encode
 
 Refuse = Callable[[Any], Send | None]
 """Makes the refusal for a command whose decision failed, or None when it has no sender."""
+
+
+class Aside(Protocol):
+    """What the machine knows and its ledger must not hold."""
+
+    def keep(self) -> None:
+        """Put what is new there. Called before anything of its turn is on disk or sent."""
+
+    def forget(self) -> None:
+        """Remove what nobody needs any more. Called when the reason is on disk."""
 
 
 HOLD_MS = 4
@@ -34,7 +44,8 @@ class Step:
     `send` receives the whole outbox of a turn. `refuse` answers for a command that a fault of ours
     made undecidable before it recorded anything; a fault after that ends the process, because
     memory and ledger then disagree. `rouse` may wake those whom the outbox will need while it is
-    made durable; it must tell them nothing.
+    made durable; it must tell them nothing. `aside` is where what the ledger must not hold outlives
+    this process.
     """
 
     def __init__(
@@ -44,12 +55,14 @@ class Step:
         send: Callable[[list[Send]], None],
         refuse: Refuse | None = None,
         rouse: Callable[[list[Send]], None] | None = None,
+        aside: Aside | None = None,
     ) -> None:
         self._machine = machine
         self._ledger = ledger
         self._send = send
         self._refuse = refuse
         self._rouse = rouse
+        self._aside = aside
         self._held_events: list[BaseModel] = []
         self._held_outbox: list[Send] = []
         self._held_since_ms = 0
@@ -68,6 +81,8 @@ class Step:
 
     def _pass(self, decision: Decision, stamp: Stamp) -> None:
         """Commit and send, or hold it for what comes next."""
+        if self._aside is not None:
+            self._aside.keep()
         if decision.lazy and not (decision.events or self._held_events):
             self._send(decision.outbox)
             return
@@ -90,13 +105,16 @@ class Step:
         return self._held_since_ms + HOLD_MS if self._held_events else None
 
     def finish(self, events: list[BaseModel], outbox: list[Send]) -> None:
-        """Make events durable, then send."""
+        """Make events durable, then send. What was set aside is forgotten last: whoever comes after
+        a sudden end before that may need it."""
         if events:
             if self._rouse is not None:
                 self._rouse(outbox)
             self._ledger.commit([encode(event) for event in events])
         if outbox:
             self._send(outbox)
+        if self._aside is not None:
+            self._aside.forget()
 
     def _decide(self, command: Any, stamp: Stamp, turn: Decision) -> None:
         recorded = self._machine.recorded

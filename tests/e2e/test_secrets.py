@@ -5,6 +5,8 @@ The log of an experiment holds what the experiment printed; that file alone is n
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -133,3 +135,92 @@ def test_no_secret_byte_is_kept_or_told(make_run: MakeRun) -> None:
     assert not found
     spoken = [command for command in told if _held((command.out + command.err).encode(), made)]
     assert not spoken
+
+
+def _told_by_proc(pid: int) -> bytes:
+    """What any process of the user can read of another one without its memory."""
+    read = b""
+    for name in ("environ", "cmdline"):
+        with contextlib.suppress(OSError):
+            read += Path(f"/proc/{pid}/{name}").read_bytes()
+    return read
+
+
+def _core_limit(pid: int) -> str:
+    """The soft limit on the size of a core dump, in bytes."""
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    return next(line.split()[4] for line in lines if line.startswith("Max core file size"))
+
+
+def _vaults(pid: int) -> list[str]:
+    """Descriptors of the credentials' memory that a process holds."""
+    found = []
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            if "praxist-zmq-vault" in os.readlink(entry.path):
+                found.append(entry.path)
+    return found
+
+
+def test_queued_jobs_run_with_their_secrets_after_the_broker_was_killed(make_run: MakeRun) -> None:
+    """Each kill comes right after an acknowledgement, also of a second broker's."""
+    run = make_run(slots=1, retries=0)
+    secret = {f"{name}_TOKEN": secrets.token_hex(12) for name in ("FIRST", "SECOND", "THIRD")}
+    written = run.dir.parent / "written"
+    hold = f"while ! [ -e {run.gate('go')} ]; do sleep 0.05; done"
+    run.up()
+    told: list[Command] = []
+    with run.client() as client:
+        run.submit(client, "holds", command=["sh", "-c", hold])
+        wait_until(lambda: client.show("tag:holds").state == "running", "the first to run")
+        for name, value in secret.items():
+            run.submit(
+                client, name, environment={**run.environment, name: value},
+                command=["sh", "-c", f'printf "%s\\n" "${name}" | sha256sum >> {written}'],
+            )  # fmt: skip
+            before = run.processes()["broker"]
+            assert run.kill("broker")
+            wait_until(lambda b=before: run.processes().get("broker", b) != b, "the next broker")
+            told.append(run.cli("queue", "--json"))
+        assert {client.show(f"tag:{name}").state for name in secret} == {"queued"}
+        ours = run.processes()
+        for name, pid in ours.items():
+            assert not [v for v in secret.values() if v.encode() in _told_by_proc(pid)], name
+        holders = {name for name, pid in ours.items() if _vaults(pid)}
+        assert holders == {"supervisor", "broker"}
+        cores = {name: _core_limit(ours[name]) for name in ("broker", "gateway", "launcher")}
+        assert cores["broker"] in ("0", "1")
+        assert cores["gateway"] in ("0", "1")
+        assert cores["launcher"] == _core_limit(os.getpid()), "experiments inherit it"
+        run.open_gate("go")
+        for name in secret:
+            assert client.wait(f"tag:{name}", 30).state == "completed"
+        vault = Path(_vaults(ours["supervisor"])[0])
+        right = [hashlib.sha256(v.encode() + b"\n").hexdigest() for v in secret.values()]
+        assert [line.split()[0] for line in written.read_text().splitlines()] == right
+        wait_until(
+            lambda: not any(v.encode() in vault.read_bytes() for v in secret.values()),
+            "the values of ended jobs to be wiped",
+        )
+    places = (run.dir.parent, run.host_dir, Path(os.environ["XDG_RUNTIME_DIR"]))
+    everything = [path.read_bytes() for path in _files(*places) if path.is_file()]
+    spoken = [(command.out + command.err).encode() for command in told]
+    assert not [v for v in secret.values() if any(v.encode() in b for b in everything + spoken)]
+
+
+def test_the_secrets_go_with_the_run(make_run: MakeRun) -> None:
+    run = make_run(slots=1)
+    hold = f"while ! [ -e {run.gate('go')} ]; do sleep 0.05; done"
+    run.up()
+    with run.client() as client:
+        run.submit(client, "holds", command=["sh", "-c", hold])
+        run.submit(client, "waits", environment={**run.environment, "HF_TOKEN": "gone with it"})
+    run.down()
+    run.up()
+    with run.client() as client:
+        wait_until(
+            lambda: client.show("tag:waits").state == "waiting_for_credentials",
+            "the secret to be missed",
+        )
+        run.open_gate("go")
+    run.cli("stop", "--yes").ok()

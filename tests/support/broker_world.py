@@ -197,6 +197,8 @@ class World:
         self.name = name
         self.run_key = RUN_KEY if name == "run" else hashlib.sha256(name.encode()).hexdigest()
         self.disk: list[bytes] = []
+        self.memory: dict[str, Any] | None = None
+        """Credential values that outlive the broker, by hash; None: none do."""
         self.snapshot: bytes | None = None
         self.devices = devices
         self.policy = policy(limit) if contract is None else contract
@@ -269,6 +271,7 @@ class World:
             policy=self.policy,
             generation=self.broker.state.generation,
             reopen=reopen,
+            remembered=dict(self.memory or {}),
         )
         self._commit(decision)
         self.turn(RegistryConnected(), self.sample())
@@ -328,6 +331,11 @@ class World:
         self._commit(self.broker.settle(stamp))
 
     def _commit(self, decision: Decision) -> None:
+        if self.memory is not None:
+            vault = self.broker.soft.vault
+            self.memory |= vault.take_fresh()
+            for hashed in vault.take_gone():
+                self.memory.pop(hashed, None)
         self.disk.extend(encode(event) for event in decision.events)
         for send in decision.outbox:
             if send.to == "client":

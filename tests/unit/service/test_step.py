@@ -158,3 +158,24 @@ def test_others_are_roused_before_the_sync_and_only_for_one(machine: Machine, di
     step.turn([(1, ["a", "b"], False)], at(0))
     step.turn([(0, ["a"], False)], at(1))
     assert diary.entries == ["rouse for a b", "commit 1", "send a b", "send a"]
+
+
+def test_what_the_ledger_must_not_hold_is_kept_before_it_and_forgotten_after(
+    machine: Machine, diary: Diary
+) -> None:
+    class Aside:
+        def keep(self) -> None:
+            diary.entries.append("keep")
+
+        def forget(self) -> None:
+            diary.entries.append("forget")
+
+    step = Step(machine, diary, diary.send, aside=Aside())  # type: ignore[arg-type]
+    step.turn([(1, ["a"], False)], at(0))
+    assert diary.entries[:4] == ["keep", "commit 1", "send a", "forget"]
+    diary.entries.clear()
+    step.turn([(0, ["a"], False)], at(1))
+    assert diary.entries[:2] == ["keep", "send a"], "also where nothing is recorded"
+    diary.entries.clear()
+    step.turn([(1, ["late"], True)], at(2))
+    assert set(diary.entries) == {"keep"}, "the reason is not on disk yet"
