@@ -174,6 +174,8 @@ def _lines(
     if settings.format != "table":
         return lines
     above, header = fitted(summary(reply), terminal_columns()), lines[0]
+    if reply.get("limit_note") and reply["counts"].get("queued"):
+        above += fitted(f"limit {safe(reply['limit_note'])}", terminal_columns())
     height = len(lines) + len(above) + FRAME_LINES - 1
     lines = [*above, *lines]
     if not watched and height > terminal_height():
@@ -191,6 +193,7 @@ def queue_document(reply: Json, fields: tuple[str, ...] | None = None) -> Json:
         "concurrency_limit": reply["concurrency_limit"],
         "counts": reply["counts"],
         "limit_range": reply.get("limit_range"),
+        "limit_note": reply.get("limit_note"),
     }
 
 

@@ -26,6 +26,8 @@ def limit_words(status: Json) -> str | None:
     if limits.get("before") is not None and limits.get("reason"):
         at = local_time(limits.get("changed_at"))
         told += f"; last change {limit - limits['before']:+d} at {at}: {safe(limits['reason'])}"
+    if limits.get("rises"):
+        told += f"; {safe(limits['rises'])}"
     return told
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..protocol.views import StartEstimate, WouldStart
+from .concurrency import rise_marks
 from .demand import demand_of
 from .devices import external_words
 from .pressure import believed_sample, pressed_words
@@ -399,11 +400,6 @@ def _limit_rises(
     what_if.raise_limit()
     if not _starts(what_if, job, budget):
         return []
-    cpu = soft.sample.cpu_pct if soft.sample is not None else None
-    now = "" if cpu is None else f", now {cpu:.0f}"
-    return [
-        _unforeseen(
-            f"the limit rises from {state.limit} to {state.limit + 1} "
-            f"(at cpu <= {policy.cpu_low_pct:g}{now})"
-        )
-    ]
+    marks = rise_marks(state, soft)
+    event = f"the limit rises from {state.limit} to {state.limit + 1}"
+    return [_unforeseen(f"{event} ({marks})" if marks else event)]

@@ -14,12 +14,14 @@ from . import leftovers, narrate
 from .activity import phases
 from .admission import COARSE, closed_words, registry_silence
 from .alarms import alarms, default_never_fits
+from .concurrency import rise_words
 from .devices import device_warnings
 from .lease_views import resource_supply
 from .placement import stale_sample
 from .selectors import select
 from .sharing import HELP, shared_words
 from .slots import at_cap, planned_by_peer
+from .soft import SoftState
 from .state import BrokerState, Job
 from .timestamps import rfc3339, timestamp
 from .turn import Turn, subject
@@ -73,7 +75,18 @@ def jobs(turn: Turn, request: req.ListJobs) -> JobsReply:
             state.policy.min_concurrent_experiments,
             state.policy.max_concurrent_experiments,
         ),
+        limit_note=limit_note(state, soft),
     )
+
+
+def limit_note(state: BrokerState, soft: SoftState) -> str | None:
+    """Why the limit is below what the contract allows, and what raises it."""
+    rises = rise_words(state, soft)
+    if rises is None:
+        return None
+    before, reason = state.limit_before, state.limit_reason
+    lowered = before is not None and before > state.limit and reason
+    return f"fell from {before} to {state.limit}: {reason}; {rises}" if lowered else rises
 
 
 def counts(turn: Turn) -> dict[str, int]:
@@ -159,7 +172,7 @@ def status(turn: Turn) -> StatusReply:
         ledger_bytes=soft.ledger_bytes,
         counters=dict(sorted(soft.counters.items())),
         at=timestamp(turn.stamp.at_ms),
-        limits=limits(state),
+        limits=limits(state, soft),
     )
 
 
@@ -176,14 +189,15 @@ def _generation(state: BrokerState) -> dict[str, Any]:
     }
 
 
-def limits(state: BrokerState) -> dict[str, Any]:
-    """Where the limit may move, why it last did, and the marks of pressure that steer it."""
+def limits(state: BrokerState, soft: SoftState) -> dict[str, Any]:
+    """Where the limit may move, why it last did, what raises it, and the marks of pressure."""
     policy = state.policy
     return {
         "range": [policy.min_concurrent_experiments, policy.max_concurrent_experiments],
         "before": state.limit_before,
         "reason": state.limit_reason or None,
         "changed_at": rfc3339(state.limit_changed_at_ms),
+        "rises": rise_words(state, soft),
         "high_pct": {
             "cpu": policy.cpu_high_pct,
             "memory": policy.memory_high_pct,

@@ -85,6 +85,9 @@ class JobsReply(Frozen):
     limit_range: tuple[int, int] | None = Field(
         default=None, description="Bounds between which the limit follows the host"
     )
+    limit_note: str | None = Field(
+        default=None, description="Why the limit is below its bound, and what raises it; in words"
+    )
 
 
 class Gate(Frozen):

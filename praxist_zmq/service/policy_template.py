@@ -35,7 +35,8 @@ compute_budget:
     mode: central
 
     # How many experiments may run at a time. The limit starts at the initial number and moves
-    # between the minimum and the maximum with the host's pressure.
+    # between the minimum and the maximum with the kinds of host pressure that the profiles of
+    # waiting and running experiments declare.
     initial_concurrent_experiments: 2
     min_concurrent_experiments: 1
     max_concurrent_experiments: 8
@@ -57,7 +58,8 @@ compute_budget:
       #   gpu_count: 1
       #   gpu_memory_gb: 20
       #   gpu_utilization_pct: 45
-      #   pressure_domains: [cpu, memory, io]
+      #   # Not cpu: data loaders keep the cores busy, and GPUs would wait for them.
+      #   pressure_domains: [memory]
 """
 _EXAMPLES = {
     "max_concurrent_experiments": "8",

@@ -216,12 +216,15 @@ def test_a_running_job_tells_the_median_of_what_is_left() -> None:
 
 
 def test_a_step_of_the_limit_is_told_and_enough() -> None:
-    world = LoadedWorld([(0, 0.0)], limit=1, most=2)
-    world.submit(Wish("p1", "cpu"))
-    waiting = world.submit(Wish("p1", "cpu"))
+    world = LoadedWorld([(0, 0.0), (0, 0.0)], limit=1, most=2)
+    world.submit(Wish("p1", "big"))
+    waiting = world.submit(Wish("p1", "big"))
     world.look()
     events = [entry.event for entry in explained(world, waiting).would_start]
-    assert events == ["j-1 ends", "the limit rises from 1 to 2 (at cpu <= 0.5, now 1)"]
+    assert events == [
+        "j-1 ends on GPU 0",
+        "the limit rises from 1 to 2 (at cpu <= 0.5 (now 1))",
+    ]
     world.cpu_pct = 0.3
     world.look()
     assert world.queued() == []
