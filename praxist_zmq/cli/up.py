@@ -29,6 +29,7 @@ from .words import safe
 
 _SIM_PART = re.compile(r"^(gpus|memory)=([0-9]{1,6}(?:\.[0-9]{1,3})?)$", re.ASCII)
 _NUMBER = re.compile(r"^[0-9]{1,7}$", re.ASCII)
+_MEMORY_GIB_MAX = 1_024
 _DEFAULT_MEMORY_GIB = 80.0
 PEER_CAP_VARIABLE = "PRAXIST_MAX_PARALLEL_RUNS_PER_PEER"
 READY_HEAD = {"format_version": "1.0", "kind": "up", "state": "ready"}
@@ -63,8 +64,10 @@ def parse_sim(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     gpus, memory = found.get("gpus"), found.get("memory", _DEFAULT_MEMORY_GIB)
     if gpus is None or not gpus.is_integer() or gpus > 1024:
         raise click.BadParameter("gpus must be a whole number from 0 to 1024", ctx, param)
-    if not 0 < memory <= 100_000:
-        raise click.BadParameter("memory must be more than 0, at most 100000 GiB", ctx, param)
+    if not 0 < memory <= _MEMORY_GIB_MAX:
+        text = f"memory must be more than 0, at most {_MEMORY_GIB_MAX} GiB"
+        text += f"; write {memory / 1024:g} for {memory:g} MiB" if memory else ""
+        raise click.BadParameter(text, ctx, param)
     return SimulatedDevices(gpus=int(gpus), memory_gib=memory)
 
 

@@ -33,7 +33,16 @@ from .policy_document import (
 from .policy_findings import SECTION, Finding, Findings, Place
 from .policy_keys import bounds, fields
 from .policy_profiles import read_profiles
-from .policy_values import TEXT_TAG, bool_value, bounded, float_value, int_value, kind_of
+from .policy_values import (
+    TEXT_TAG,
+    bool_value,
+    bounded,
+    float_value,
+    int_value,
+    is_percent,
+    is_sane,
+    kind_of,
+)
 
 ERRORS_TOLD = 20
 
@@ -231,6 +240,10 @@ class _Contract:
         value = read(node, key, self._findings)
         if value is None or name == _INITIAL:
             return value
+        if name.endswith("_pct") and not is_percent(value, node, key, self._findings):
+            return None
+        if not is_sane(value, name, node, key, self._findings):
+            return None
         return kind(bounded(value, *bounds(_FIELDS[name]), node, key, self._findings))
 
     def _mode(self, node: MappingNode, entry: Entry | None) -> str:

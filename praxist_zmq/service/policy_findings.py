@@ -72,6 +72,8 @@ CODES: dict[str, FindingCode] = _rows(
                 "Write a mark over 0; `pressure_domains: []` is how a profile ignores pressure."),
     FindingCode("PZ127", "a share for percent", "Percent points of 1 or less look like a share.",
                 "Write percent points: 45 for 0.45."),
+    FindingCode("PZ128", "no such size", "The value is larger than any such thing.",
+                "Write it in the unit of the key; that unit is told."),
     FindingCode("PZ130", "cannot run here", "The default profile can never run on this host.",
                 "Name another default, or another host."),
     FindingCode("PZ131", "profile cannot run here", "A profile can never run on this host.",

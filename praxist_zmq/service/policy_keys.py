@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from ..protocol.policy import Profile, SchedulerPolicy
 from .policy_findings import SECTION, short_key
+from .policy_values import SIZES
 
 NOT_IN_CONTRACTS = "max_parallel_runs_per_peer"
 """A setting of `up` that the model holds and no contract may have."""
@@ -108,6 +109,8 @@ def contract_keys() -> dict[str, ContractKey]:
 def _key(path: str, info: FieldInfo) -> ContractKey:
     default = info.get_default(call_default_factory=True)
     low, high = bounds(info)
+    size = SIZES.get(path.rsplit(".", 1)[-1])
+    high = high if size is None else size.most
     if path in _CLAMPED_ELSEWHERE:
         low = -math.inf
     schema = _type_schema(info)

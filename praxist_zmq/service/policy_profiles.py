@@ -17,7 +17,15 @@ from ..protocol.ids import ProfileName
 from ..protocol.policy import PressureDomain, Profile
 from .policy_document import Entry, entries, join, known_entries, nearest
 from .policy_findings import Findings, place_of, short_key
-from .policy_values import TEXT_TAG, bounded, float_value, int_value, kind_of
+from .policy_values import (
+    TEXT_TAG,
+    bounded,
+    float_value,
+    int_value,
+    is_percent,
+    is_sane,
+    kind_of,
+)
 
 GPU_COUNT_MAX = 1_024
 LIST_MAX = 100
@@ -100,7 +108,6 @@ class _Profiles:
         }
         for name, high in (("gpu_memory_gb", math.inf), ("gpu_utilization_pct", 100.0)):
             demand[name] = self._demand(found.get(name), join(path, name), high)
-        self._percent(found.get("gpu_utilization_pct"), demand["gpu_utilization_pct"], path)
         values: dict[str, Any] = {"accelerator": accelerator or "cpu", "gpu_count": 0}
         if accelerator == "gpu":
             values.update(demand)
@@ -172,15 +179,11 @@ class _Profiles:
             help = "leave it out when it is unknown"
             self._findings.wrong("PZ102", entry.value, key, message, help)
             return None
+        if entry.name.endswith("_pct") and not is_percent(value, entry.value, key, self._findings):
+            return None
+        if not is_sane(value, entry.name, entry.value, key, self._findings):
+            return None
         return bounded(value, 0, high, entry.value, key, self._findings)
-
-    def _percent(self, entry: Entry | None, value: float | None, path: str) -> None:
-        """Hardly anything takes less than a percent of a device, and a share is soon written."""
-        if entry is not None and value is not None and value <= 1:
-            message = f"{value:g} percent of a device"
-            help = f"write {100 * value:g} for the share {value:g}"
-            key = join(path, "gpu_utilization_pct")
-            self._findings.warn("PZ127", entry.value, key, message, help)
 
     def _domains(self, node: Node, key: str) -> tuple[str, ...]:
         """The domains in order, each once. An empty list means none."""

@@ -110,6 +110,8 @@ def _bounds(key: ContractKey) -> Schema:
         found["exclusiveMinimum" if key.over else "minimum"] = _plain(key.low)
     if not math.isinf(key.high):
         found["maximum"] = _plain(key.high)
+    if key.name.endswith("_pct"):
+        found["not"] = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
     return found
 
 

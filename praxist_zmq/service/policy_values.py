@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
@@ -25,6 +26,22 @@ _TEXT_INT = re.compile(r"[-+]?[0-9]+")
 _DECIMAL_FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 TRUE_WORDS = ("1", "true", "yes", "on")
 FALSE_WORDS = ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The most that a key may say, and the smaller unit that is soon written in its place."""
+
+    most: float
+    unit: str
+    factor: float
+    smaller: str
+
+
+SIZES = {
+    "gpu_memory_gb": Size(1_024.0, "GiB", 1_024, "MiB"),
+    "adjustment_interval_seconds": Size(3_600.0, "seconds", 1_000, "milliseconds"),
+}
 _BOOLEAN_WORDS = ("true", "false", "yes", "no")
 
 
@@ -93,6 +110,27 @@ def float_value(node: Node, key: str, findings: Findings, help: str | None = Non
             return number
     findings.wrong("PZ102", node, key, f"must be a finite number, {_shown(node)}", help)
     return None
+
+
+def is_percent(value: float, node: Node, key: str, findings: Findings) -> bool:
+    """Whether percent points were written. A share of one, as in 0.95, is refused: as percent it
+    would hold everything back for ever, and nobody would see why."""
+    if not 0 < value <= 1:
+        return True
+    message = f"{value:g} looks like a share of one; percent points are wanted"
+    findings.wrong("PZ127", node, key, message, f"write {100 * value:g} for the share {value:g}")
+    return False
+
+
+def is_sane(value: float, name: str, node: Node, key: str, findings: Findings) -> bool:
+    """Whether a size is one that there is, in the unit of its key."""
+    size = SIZES.get(name)
+    if size is None or value <= size.most:
+        return True
+    message = f"must be at most {size.most:g} {size.unit}, got {value:.15g}"
+    meant = f"write {value / size.factor:g} for {value:.15g} {size.smaller}"
+    findings.wrong("PZ128", node, key, message, meant)
+    return False
 
 
 def bounded(

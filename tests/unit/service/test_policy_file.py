@@ -206,6 +206,51 @@ def test_profile_mistakes(profile: str, message: str) -> None:
     assert message in error
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "meant"),
+    [
+        ("memory_high_pct", "0.95", "write 95 for the share 0.95"),
+        ("cpu_high_pct", "'.92'", "write 92 for the share 0.92"),
+        ("cpu_low_pct", "0.65", "write 65 for the share 0.65"),
+        ("io_pressure_high_pct", "1", "write 100 for the share 1"),
+    ],
+)
+def test_percent_points_that_are_written_as_a_share_are_refused(
+    key: str, value: str, meant: str
+) -> None:
+    (error,) = errors_of(section(f"{key}: {value}"))
+    assert "PZ127" in error
+    assert meant in error
+    for plain in ("0", "1.5", "100"):
+        assert check_policy(section(f"{key}: {plain}")).errors == []
+
+
+def test_a_demand_that_is_written_as_a_share_is_refused() -> None:
+    profile = "{accelerator: gpu, gpu_memory_gb: 10, gpu_utilization_pct: 0.45}"
+    (error,) = errors_of(section(f"profiles: {{p: {profile}}}"))
+    assert "PZ127" in error
+    assert "write 45 for the share 0.45" in error
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "profiles: {p: {accelerator: gpu, gpu_memory_gb: 20480}}",
+            "must be at most 1024 GiB, got 20480; write 20 for 20480 MiB",
+        ),
+        (
+            "adjustment_interval_seconds: 20000",
+            "must be at most 3600 seconds, got 20000; write 20 for 20000 milliseconds",
+        ),
+    ],
+)
+def test_a_size_in_a_smaller_unit_is_refused_with_what_was_meant(line: str, words: str) -> None:
+    (error,) = errors_of(section(line))
+    assert "PZ128" in error
+    assert words in error
+
+
 def test_profile_normalisation() -> None:
     policy, warnings = warnings_of(
         section(
