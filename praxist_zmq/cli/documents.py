@@ -12,10 +12,11 @@ FORMAT_VERSION = "1.0"
 
 JOB_KEYS = (
     "job", "job_id", "run_id", "generation", "tag", "peer", "profile", "work_class", "state",
-    "attempts", "attempt", "pid", "pgid", "gpu_uuids", "exit_code", "signal", "submitted_at",
-    "started_at", "ended_at", "eta_seconds", "lease_id", "blockers", "queue_blocked_reason",
-    "reject_code", "failure_category", "failure_signature", "log_path", "binding_status",
-    "depends_on", "version", "note", "resource_activity", "left_s", "progress",
+    "attempts", "attempt", "pid", "pgid", "gpu_uuids", "exit_code", "signal",
+    "submitted_at", "queued_at", "started_at", "ended_at", "eta_seconds", "lease_id",
+    "blockers", "queue_blocked_reason", "reject_code", "failure_category", "failure_signature",
+    "failure_hint", "log_path", "binding_status", "depends_on", "version", "note",
+    "resource_activity", "left_s", "progress",
 )  # fmt: skip
 SUBMISSION_KEYS = (
     "verdict", "job", "job_id", "tag", "state", "new", "profile", "profile_source", "work_class",

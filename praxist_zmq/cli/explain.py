@@ -26,6 +26,7 @@ from .words import (
     named_devices,
     parse_stamp,
     progress_text,
+    queued_at,
     safe,
     span,
 )
@@ -123,7 +124,7 @@ def _ended(job: Json) -> list[str]:
     """How and when it went."""
     facts = (
         ("submitted", local_time(job["submitted_at"])),
-        ("started", _after(job.get("started_at"), "waited", job["submitted_at"])),
+        ("started", _after(job.get("started_at"), "waited", queued_at(job))),
         ("ended", _after(job.get("ended_at"), "took", job.get("started_at"))),
         ("how", f"{ending(job)}, attempt {job['attempts']}" if job.get("attempt") else None),
         ("failure", job.get("failure_category")),
@@ -131,6 +132,7 @@ def _ended(job: Json) -> list[str]:
             "why" if job["state"] in ("cancelled", "rejected") else "last line",
             cancel_reason(job) if job["state"] == "cancelled" else job.get("failure_signature"),
         ),
+        ("hint", job.get("failure_hint")),
         ("log", job.get("log_path")),
     )
     lines = ["", *(f"  {name:<10} {safe(value)}" for name, value in facts if value)]
@@ -147,7 +149,7 @@ def _running(job: Json) -> list[str]:
     left = job.get("left_s")
     facts = (
         ("where", devices(job["gpu_uuids"]) if job.get("attempt") else None),
-        ("started", _after(job.get("started_at"), "waited", job["submitted_at"])),
+        ("started", _after(job.get("started_at"), "waited", queued_at(job))),
         (
             "left",
             f"~{span(left)}"
@@ -184,10 +186,11 @@ def _after(stamp: str | None, word: str, before: str | None) -> str | None:
 def _head(job: Json | None, subject: str) -> list[str]:
     if job is None:
         return [safe(subject)]
-    began = parse_stamp(job["submitted_at"])
+    began = parse_stamp(queued_at(job))
     since = age(None if began is None else now_s() - began)
+    sent = "sent" if queued_at(job) == job["submitted_at"] else "queued again"
     return [
         f"{job['job']}  {safe(job['tag'])}",
-        f"{job['state']}, sent {since} ago   peer {safe(job['peer'])}   "
+        f"{job['state']}, {sent} {since} ago   peer {safe(job['peer'])}   "
         f"profile {safe(job['profile'])}   class {job['work_class']}",
     ]

@@ -33,6 +33,7 @@ from .words import (
     is_simulated,
     parse_stamp,
     progress_text,
+    queued_at,
     safe,
 )
 
@@ -54,7 +55,7 @@ _COLUMNS = (
 
 
 SORTS: dict[str, Callable[[Json], Any]] = {
-    "age": lambda job: -(parse_stamp(job["submitted_at"]) or 0.0),
+    "age": lambda job: -(parse_stamp(queued_at(job)) or 0.0),
     "tag": lambda job: job["tag"],
     "peer": lambda job: job["peer"],
     "profile": lambda job: job["profile"],
@@ -151,7 +152,7 @@ def command(
 def _wanted(job: Json, work_class: str | None, since_s: float | None) -> bool:
     if work_class is not None and job["work_class"] != work_class:
         return False
-    last = parse_stamp(job.get("ended_at") or job["submitted_at"])
+    last = parse_stamp(job.get("ended_at") or queued_at(job))
     return since_s is None or last is None or now_s() - last <= since_s
 
 
@@ -218,7 +219,7 @@ def summary(reply: Json) -> str:
 
 def row(job: Json, now: float) -> list[object]:
     """The cells of one job."""
-    since = job.get("started_at") if job["state"] == "running" else job["submitted_at"]
+    since = job.get("started_at") if job["state"] == "running" else queued_at(job)
     if job.get("ended_at"):
         since = job["ended_at"]
     began = parse_stamp(since)

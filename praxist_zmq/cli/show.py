@@ -58,6 +58,7 @@ def page(job: Json) -> list[str]:
         ("Left", f"~{span(job['left_s'])}" if job.get("left_s") is not None else None),
         ("Progress", _progress(job)),
         ("Failure", job.get("failure_category")),
+        ("Hint", job.get("failure_hint")),
         ("Why" if job["state"] in ("cancelled", "rejected") else "Last line", _why(job)),
         ("Log", job.get("log_path")),
         ("Binding", job.get("binding_status")),

@@ -193,9 +193,13 @@ def _agents() -> list[str]:
         "  - A tag names one experiment for good. The same tag joins what is there;",
         "    another experiment needs another tag.",
         "  - Exit 75: send the very same command again. 65: change it. 69: stop, and report it.",
+        "  - Unless the code is the job's own: then the last line on stderr says so, with the next",
+        "    step, and --json has `exit_source`: `job`. A job that ended with 75 or 124 has ended:",
+        f"    {PROGRAM} retry JOB.",
         "  - Tool calls with a time limit: add --max-wait 9m; exit 124 means that the job lives.",
         f"    Then: {PROGRAM} wait tag:T --timeout 9m",
         "  - A job that failed: read `logs`, repair, then add --retry-terminal, keep the tag.",
+        "    After a lost answer `retry j-12.1`, or --retry-of j-12.1, runs it once in any case.",
         "  - The scheduler chooses devices. Never start the evaluator yourself.",
         "  - --json gives one document; `help formatting`.",
     ]

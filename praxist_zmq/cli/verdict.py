@@ -22,6 +22,7 @@ from .words import (
     devices,
     named_devices,
     parse_stamp,
+    queued_at,
     safe,
     span,
     wrapped,
@@ -30,6 +31,7 @@ from .words import (
 BLOCKERS_SHOWN = 6
 EXIT_CLOSED = 69
 """Absent or closed: a later generation or the operator may help, a change of the request not."""
+SCHEDULERS_CODES = frozenset(row.exit_code for row in ERRORS.values() if row.exit_code >= 64)
 UNKNOWN_HELP = "look at the log and the results; it is not run again under this tag"
 
 
@@ -155,7 +157,7 @@ def _retrying(job: Json, answer: Json, now_s: float) -> list[str]:
 
 def _joined(job: Json, answer: Json, now_s: float) -> list[str]:
     who = f"sent by {cut(safe(job['peer']), 40)}"
-    since = parse_stamp(job.get("started_at") or job.get("submitted_at"))
+    since = parse_stamp(job.get("started_at") or queued_at(job))
     lasted = span(None if since is None else now_s - since)
     if job["state"] == "running":
         where = devices(job["gpu_uuids"])
@@ -271,7 +273,7 @@ def change_line(before: Json | None, job: Json) -> str | None:
             return None
         if before is not None and phase(before)[:3] == phase(job)[:3]:
             return f"running {name}: {safe(job['note'])}" if job.get("note") else None
-        waited = span(between(job.get("submitted_at"), job.get("started_at")))
+        waited = span(between(queued_at(job), job.get("started_at")))
         again = f", attempt {job['attempts']}" if int(job.get("attempts") or 0) > 1 else ""
         return f"started {name} on {devices(job['gpu_uuids'])}{again} (waited {waited})"
     if before is not None and before["state"] == "running":
@@ -294,7 +296,7 @@ def final_line(job: Json) -> str:
         return f"drained_unknown {name} outcome unknown: it ended while nothing could see how"
     line = f"{state} {name} {ending(job)}"
     if job.get("started_at"):
-        waited = span(between(job.get("submitted_at"), job.get("started_at")))
+        waited = span(between(queued_at(job), job.get("started_at")))
         line += f" after {_took(job)} (waited {waited})"
     if state == "cancelled":
         why = cancel_reason(job)
@@ -312,9 +314,21 @@ def final_lines(job: Json) -> list[str]:
     row = ERRORS.get(job.get("reject_code") or "")
     if job["state"] == "rejected" and row is not None and row.exit_code == EXIT_CLOSED:
         lines += wrapped("help", row.help)
+    if job["state"] == "failed" and job.get("failure_hint"):
+        lines += wrapped("hint", safe(job["failure_hint"]))
     if job["state"] in ("cancelled", "failed") and job.get("log_path"):
         lines.append(f"  log   {safe(job['log_path'])}")
-    return lines
+    return lines + own_code_lines(job)
+
+
+def own_code_lines(job: Json) -> list[str]:
+    """Whose a status is that means something else when it is the scheduler's, and what to do."""
+    code, source = exit_of(job)
+    if job["state"] != "failed" or source != "job" or code not in SCHEDULERS_CODES:
+        return []
+    return [
+        next_line(f"{PROGRAM} retry {job['job']}", f"exit {code} is the job's own; it has ended")
+    ]
 
 
 def over_line(job: Json) -> str:
@@ -335,7 +349,7 @@ def alive_line(job: Json, now_s: float) -> str:
         since = parse_stamp(job.get("started_at"))
         lasted = span(None if since is None else now_s - since)
         return f"running {job['job']} on {devices(job['gpu_uuids'])} for {lasted}"
-    since = parse_stamp(job.get("submitted_at"))
+    since = parse_stamp(queued_at(job))
     lasted = span(None if since is None else now_s - since)
     codes = ", ".join(blocker["code"] for blocker in job.get("blockers") or [])
     return f"queued {job['job']} for {lasted}" + (f": {codes}" if codes else "")

@@ -18,6 +18,7 @@ from .verdict import (
     exit_of,
     final_line,
     is_terminal_state,
+    own_code_lines,
     phase,
 )
 from .waiting import HEARTBEAT_S, changes, mono_s, now_s
@@ -97,7 +98,10 @@ class _Waiting:
         if len(jobs) == 1:
             (job,) = self.views.values()
             self._one(client, job)
-            return self._end(exit_of(self.views[job["job"]])[0])
+            ended = self.views[job["job"]]
+            if self.settings.format in ("table", "plain"):
+                output.talk(*own_code_lines(ended))
+            return self._end(*exit_of(ended))
         if not self._over():
             self._several(client, start)
         failed = any(v["state"] != "completed" for v in self.views.values() if is_terminal_state(v))
@@ -188,10 +192,11 @@ class _Waiting:
         elif not self.settings.is_json:
             output.answer(f"{local_time(now_s())} {line}")
 
-    def _end(self, exit_code: int) -> int:
+    def _end(self, exit_code: int, source: str = "scheduler") -> int:
         if self.settings.format == "json":
             bodies = [job_body(view) for view in self.views.values()]
-            output.document({**head("wait"), "jobs": bodies, "exit_code": exit_code})
+            codes = {"exit_code": exit_code, "exit_source": source}
+            output.document({**head("wait"), "jobs": bodies, **codes})
         elif len(self.views) != 1 and self.settings.format in ("table", "plain"):
             counts: dict[str, int] = {}
             for view in self.views.values():

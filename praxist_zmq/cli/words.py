@@ -12,6 +12,8 @@ import unicodedata
 from datetime import datetime
 from typing import Any
 
+from ..protocol.envelope import Json
+
 PROGRAM = "praxist-zmq"
 LINE_COLUMNS = 100
 
@@ -97,6 +99,12 @@ def progress_text(progress: dict[str, Any]) -> str:
 def run_words(run: dict[str, Any]) -> str:
     """Another run that holds something: `r1`, `r1 (down)` when no scheduler serves it."""
     return safe(run["run_id"]) + (" (down)" if run["down"] else "")
+
+
+def queued_at(job: Json) -> str | None:
+    """When a job was last put in the queue: a retry does not wait since its first submission."""
+    stamp = job.get("queued_at") or job.get("submitted_at")
+    return None if stamp is None else str(stamp)
 
 
 def span(seconds: float | None) -> str:

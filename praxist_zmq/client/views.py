@@ -99,6 +99,7 @@ class JobInfo:
     exit_code: int | None
     signal: int | None
     submitted_at: str
+    queued_at: str | None
     started_at: str | None
     ended_at: str | None
     eta_seconds: float | None
@@ -108,6 +109,7 @@ class JobInfo:
     reject_code: str | None
     failure_category: str | None
     failure_signature: str | None
+    failure_hint: str | None
     log_path: str | None
     binding_status: str | None
     depends_on: tuple[str, ...]

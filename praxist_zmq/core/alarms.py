@@ -73,7 +73,7 @@ def _waits_long(state: BrokerState, soft: SoftState) -> str | None:
     if oldest is None:
         return None
     since_ms = max(
-        oldest.submitted_at_ms, state.current.opened_at_ms if state.current is not None else 0
+        oldest.queued_at_ms, state.current.opened_at_ms if state.current is not None else 0
     )
     if soft.now_at_ms - since_ms < WAIT_TOLD_MS:
         return None

@@ -250,7 +250,8 @@ def _ended(
     lacked = None if report is None else report.lacked
     _tell_gate(turn.soft, attempt, lacked)
     if job.state == "running" and job.attempt == name:
-        end_facts = _End(at_ms, log_tail, permanent, cut_short, lacked is not None)
+        seen = "" if report is None else report.hint
+        end_facts = _End(at_ms, log_tail, permanent, cut_short, lacked is not None, seen)
         _decide_job(turn, job, attempt, end_facts)
     storm.end(turn.soft, attempt, permanent=permanent, cancelled=cut_short)
     turn.record(ev.AllocationReleased(at_ms=at_ms, attempt=name))
@@ -279,6 +280,8 @@ class _End(NamedTuple):
     permanent: bool
     cut_short: bool
     lacking: bool
+    seen: str
+    """What the launcher saw at the end that may be behind a failure."""
 
 
 def _tell_gate(soft: SoftState, attempt: Attempt, lacked: str | None) -> None:
@@ -387,14 +390,17 @@ def _finish(
     state: Literal["completed", "failed", "cancelled", "drained_unknown"],
     category: ev.FailureCategory | None,
 ) -> None:
-    exit_code, signature = attempt.exit_code, None
+    exit_code, signature, hint = attempt.exit_code, None, None
     if attempt.outcome == "exec_failed":
         missing = attempt.errno in (_ENOENT, _ENOTDIR)
         exit_code = _EXIT_NOT_FOUND if missing else _EXIT_NOT_EXECUTABLE
     if state == "failed":
         tail = credentials.redact(end_facts.log_tail, turn.secrets_of(job.job))
-        category = category or failure.category(tail, attempt.signal)
-        signature = attempt.detail or failure.signature(tail)
+        category = category or failure.category(
+            attempt.outcome, attempt.exit_code, attempt.signal, attempt.errno
+        )
+        signature = attempt.detail or failure.telling_line(tail)
+        hint = failure.hint(tail, attempt.exit_code, end_facts.seen)
     elif state in ("cancelled", "drained_unknown"):
         signature = attempt.detail or None
     else:
@@ -411,6 +417,7 @@ def _finish(
             signal=attempt.signal,
             failure_category=category,
             failure_signature=signature[: failure.SIGNATURE_CHARACTERS_MAX] if signature else None,
+            failure_hint=hint,
         )
     )
     turn.soft.vault.drop(job.job)

@@ -302,6 +302,7 @@ def _job_finished(event: ev.JobFinished, state: BrokerState, sequence: int) -> N
     job.signal = event.signal
     job.failure_category = event.failure_category
     job.failure_signature = event.failure_signature
+    job.failure_hint = event.failure_hint
     drop_environment(state, job.environment_id)
 
 
@@ -346,6 +347,7 @@ def _clear_outcome(job: Job) -> None:
     job.signal = None
     job.failure_category = None
     job.failure_signature = None
+    job.failure_hint = None
     job.cancel_reason = None
     job.cancel_at_ms = None
     job.requeue_reason = None

@@ -57,7 +57,9 @@ def decide_retry(
         if withdrawn_in_a_row + 1 >= WITHDRAWN_IN_A_ROW_MAX:
             return RetryDecision(False, state="failed", category="infrastructure")
         return RetryDecision(True, reason="never_ran", consumed=False)
-    if outcome == "exec_failed" or (outcome == "spawn_failed" and permanent):
+    if outcome == "exec_failed":
+        return RetryDecision(False, state="failed")
+    if outcome == "spawn_failed" and permanent:
         return RetryDecision(False, state="failed", category="environment")
     if outcome == "exited" and exit_code == 0:
         return RetryDecision(False, state="completed")

@@ -96,6 +96,7 @@ class Job:
     signal: int | None = None
     failure_category: str | None = None
     failure_signature: str | None = None
+    failure_hint: str | None = None
     cancel_reason: str | None = None
     cancel_grace_ms: int = 0
     cancel_at_ms: int | None = None

@@ -239,6 +239,10 @@ def _duplicate(
         changed = bool(differences) or not same
         return _retry(turn, request, job, wish, changed, index)
     if job.state in RETRIABLE:
+        if job.state == "rejected":
+            # While what refused it holds, the same again gets the same answer.
+            check_open(turn, wish.profile)
+            _check_generation(turn, wish)
         raise Refused(
             "terminal_duplicate",
             f"{job.job} already ended as {job.state} under this tag",

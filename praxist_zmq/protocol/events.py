@@ -264,6 +264,9 @@ class JobFinished(_Event):
     signal: int | None = Field(description="Signal")
     failure_category: FailureCategory | None = Field(description="Kind of failure")
     failure_signature: str | None = Field(max_length=320, description="Last telling log line")
+    failure_hint: str | None = Field(
+        default=None, max_length=320, description="What may be behind it; the class is by facts"
+    )
 
 
 class GenerationOpened(_Event):

@@ -246,6 +246,9 @@ class JobView(Frozen):
     exit_code: int | None = Field(description="Exit status; null when unknown or by signal")
     signal: int | None = Field(description="Signal that ended it")
     submitted_at: str = Field(description="RFC 3339, UTC")
+    queued_at: str | None = Field(
+        default=None, description="When it was last put in the queue; waiting counts from here"
+    )
     started_at: str | None = Field(description="RFC 3339, UTC; latest attempt")
     ended_at: str | None = Field(description="RFC 3339, UTC")
     eta_seconds: float | None = Field(description="Run time the submitter expects")
@@ -253,8 +256,16 @@ class JobView(Frozen):
     blockers: tuple[Blocker, ...] = Field(description="Why it waits; empty when it does not")
     queue_blocked_reason: str | None = Field(description="The original system's coarse word")
     reject_code: str | None = Field(description="Row of the error table; only when rejected")
-    failure_category: str | None = Field(description="infrastructure, resource, environment, ...")
-    failure_signature: str | None = Field(description="Last telling line of its log")
+    failure_category: str | None = Field(
+        description="By the facts of its end: infrastructure, interrupted, experiment, ..."
+    )
+    failure_signature: str | None = Field(
+        description="The last line of its log that looks like an error, else the last"
+    )
+    failure_hint: str | None = Field(
+        default=None,
+        description="What may be behind a failure: a disk that was full, words of its log",
+    )
     log_path: str | None = Field(description="Log of the latest attempt")
     binding_status: str | None = Field(description="verified, conflict, unobserved")
     depends_on: tuple[str, ...] = Field(description="Jobs it waits for")

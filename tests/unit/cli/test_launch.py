@@ -389,3 +389,27 @@ def test_what_is_wrong_as_sent_is_said_in_words(
     assert said in outcome.err
     assert "\x1b" not in outcome.err
     assert not scheduler.requests
+
+
+@pytest.mark.parametrize("code", [75, 124, 69])
+def test_a_code_that_is_the_jobs_own_is_told_as_such_with_the_next_step(
+    scheduler: FakeScheduler, call: Call, code: int
+) -> None:
+    """The scheduler has codes of the same number, with other advice."""
+    last = f"  next  praxist-zmq retry j-1   |   exit {code} is the job's own; it has ended"
+    _ends(scheduler, **{**FAILED, "exit_code": code})
+    outcome = call(*LAUNCH)
+    assert (outcome.exit_code, outcome.err.splitlines()[-1]) == (code, last)
+    waited = call("wait", "j-1")
+    assert (waited.exit_code, waited.err.splitlines()) == (code, [last])
+    assert call("wait", "--json", "j-1").document["exit_source"] == "job"
+    _ends(scheduler, **FAILED)
+    assert "job's own" not in call(*LAUNCH).err, "3 is no code of the scheduler's"
+
+
+def test_waiting_counts_from_the_last_queueing(scheduler: FakeScheduler, call: Call) -> None:
+    retried = {"submitted_at": "2026-11-29T11:00:00.000Z", "queued_at": "2026-11-29T12:00:00.000Z"}
+    _ends(scheduler, **{**FAILED, **retried, "failure_hint": "disk full at its end: 0 MiB"})
+    lines = call(*LAUNCH).err.splitlines()
+    assert any(" after 31m02s (waited 5.0s): ValueError" in line for line in lines)
+    assert "  hint  disk full at its end: 0 MiB" in lines

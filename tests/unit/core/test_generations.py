@@ -381,7 +381,8 @@ def test_a_rerun_frees_what_any_fence_refused(fence: str) -> None:
         world.start_broker(reopen=True)
     assert states(world)["waits"] == "rejected"
     world.ask(OpenGeneration(generation=0))
-    assert submit(world, "waits").code == "terminal_duplicate", "only a rerun frees it"
+    still = "generation_assessment" if fence == "assess" else "terminal_duplicate"
+    assert submit(world, "waits").code == still, "only a rerun frees it"
     rerun(world)
     assert submit(world, "waits").new
 
@@ -588,3 +589,15 @@ def test_an_assessment_that_has_its_evidence_freezes_at_once_and_names_all_it_re
     assert reply.draining == ("j-1",)
     assert reply.generation.reason == "no debt of mature evidence is left", "no quorum is set"
     assert world.closing == {0}
+
+
+def test_what_an_assessment_refused_is_refused_the_same_when_it_comes_again() -> None:
+    """Not once as closed, then as a duplicate, then as closed again."""
+    world = World(limit=1)
+    submit(world, "first")
+    submit(world, "o")
+    world.ask(AssessGeneration(generation=0))
+    world.settle()
+    assert world.broker.state.jobs["j-2"].reject_code == "generation_assessment"
+    for more in ({}, {}, {"retry_terminal": True}, {}):
+        assert submit(world, "o", **more).code == "generation_assessment"

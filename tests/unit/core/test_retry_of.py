@@ -145,3 +145,16 @@ def test_a_retry_that_waits_gets_its_credentials_back_by_the_same_request() -> N
     assert world.broker.soft.lacking_credentials == {"j-1": None}
     ask(**more)
     assert not world.broker.soft.lacking_credentials
+
+
+def test_a_retry_waits_from_when_it_was_queued() -> None:
+    world = RetriedWorld()
+    world.submit("tag")
+    world.fail("j-1.1")
+    first = world.broker.state.jobs["j-1"].submitted_at_ms
+    world.now_ms += 20_000
+    shown = world.retry("j-1").job
+    job = world.broker.state.jobs["j-1"]
+    assert job.submitted_at_ms == first
+    assert job.queued_at_ms > first + 20_000
+    assert shown.queued_at > shown.submitted_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -62,7 +63,8 @@ def test_what_was_cut_short_is_cancelled_whatever_its_status(facts: dict[str, An
 def test_a_program_that_cannot_be_executed_is_a_permanent_failure() -> None:
     decision = end(outcome="exec_failed", exit_code=None)
     assert not decision.again
-    assert decision.category == "environment"
+    assert failure.category("exec_failed", None, None, errno.ENOENT) == "environment"
+    assert failure.category("exec_failed", None, None, errno.EACCES) == "permission"
 
 
 def test_a_lost_record_is_never_success() -> None:
@@ -76,14 +78,57 @@ def test_an_attempt_that_never_ran_costs_nothing_but_not_for_ever() -> None:
     assert not end(outcome="never_ran", exit_code=None, withdrawn_in_a_row=4).again
 
 
-def test_signature_is_the_last_line_that_says_something() -> None:
-    assert failure.signature("a\nValueError: x\n\n  \n") == "ValueError: x"
-    assert failure.signature("\x1b[31mred\n") == "?[31mred"
-    assert failure.signature("") is None
-    assert failure.category("CUDA out of memory", None) == "resource"
-    assert failure.category("ModuleNotFoundError: No module named 'x'", None) == "environment"
-    assert failure.category("", 9) == "interrupted"
-    assert failure.category("Loss is nan", None) == "experiment"
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("a\nValueError: x\n\n  \n", "ValueError: x"),
+        ("\x1b[31mred\n", "?[31mred"),
+        ("", None),
+        ("RuntimeError: CUDA OOM\nwandb: Synced 5 files\n", "RuntimeError: CUDA OOM"),
+        ("epoch 3 done\nwandb: Synced 5 files\n", "epoch 3 done"),
+        ("wandb: Synced 5 files\n", None),
+        ("sh: 1: python4: not found\nbye\n", "sh: 1: python4: not found"),
+        ("cp: cannot stat 'x': No such file or directory\nbye\n",
+         "cp: cannot stat 'x': No such file or directory"),
+        ("assert 0 errors\n12 passed\n", "12 passed"),
+        ("KeyboardInterrupt\ncleaning up\n", "KeyboardInterrupt"),
+    ],
+)  # fmt: skip
+def test_the_telling_line_is_the_last_that_looks_like_an_error_else_the_last(
+    log: str, line: str | None
+) -> None:
+    assert failure.telling_line(log) == line
+
+
+@pytest.mark.parametrize(
+    ("facts", "category"),
+    [
+        (("exited", 1, None, None), "experiment"),
+        (("exited", 137, None, None), "experiment"),
+        (("exited", None, 9, None), "interrupted"),
+        (("exited", None, 11, None), "experiment"),
+        (("exited", None, 25, None), "resource"),
+        (("unknown", None, None, None), "unclassified"),
+    ],
+)
+def test_the_class_of_a_failure_is_by_the_facts_of_its_end(facts: Any, category: str) -> None:
+    assert failure.category(*facts) == category
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "hint"),
+    [
+        ("permission denied test passed\n", 1, None),
+        ("CUDA out of memory\nbye", 1, "its log speaks of 'out of memory' (resource)"),
+        ("x: Permission denied\n", 1, "its log speaks of 'permission denied' (permission)"),
+        ("", 137, "exit 137 is how a shell tells a death by signal 9"),
+        ("fine\n", 3, None),
+    ],
+)  # fmt: skip
+def test_words_of_a_log_are_a_hint_beside_the_facts(log: str, code: int, hint: str | None) -> None:
+    assert failure.hint(log, code, "") == hint
+    seen = "disk full at its end: 0.0 MiB of 24.0 MiB are free"
+    assert failure.hint(log, code, seen) == "; ".join(filter(None, (seen, hint)))
 
 
 @pytest.mark.parametrize(
