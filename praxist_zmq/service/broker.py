@@ -47,10 +47,8 @@ from ..protocol.reports import HostSampled, ProcessesSeen, StoreRead
 from ..protocol.supply import LeasesPlanned
 from ..transport.context import REPLY_BYTES_MAX
 from ..transport.correlation import peek_request_id
-from ..transport.hop import HopServer
-from ..transport.link import LinkMessage, LinkServer
+from ..transport.hop import HopServer, LinkMessage
 from ..transport.poller import Item, Poller
-from ..transport.publication import Subscriber
 from ..transport.request import AsyncRequester
 from .attention import Attention
 from .broker_files import BrokerFiles
@@ -89,10 +87,9 @@ class BrokerShell:
         self._broker = broker
         self._clock = SystemClock()
         self._log = logging.getLogger(__name__)
-        self.link = LinkServer(config.core, config.secret_bytes)
+        self.link = HopServer(config.core, config.secret_bytes)
         self.hop = HopServer(config.hop, config.secret_bytes)
-        self.samples = Subscriber(config.samples, [b"host"])
-        self._sampler = SampleLink(config.samples, config.secret_bytes)
+        self.samples = SampleLink(config.samples, config.secret_bytes, self._clock.mono_ms)
         self.registry = AsyncRequester(config.host.registry_socket, self._clock.mono_ms)
         self._registry_up = False
         self._lost: list[LauncherLost | SupplyLost] = []
@@ -149,7 +146,7 @@ class BrokerShell:
         if self.registry in ready or (again_at_ms is not None and again_at_ms <= stamp.mono_ms):
             commands += self._registry_commands()
         if self.samples in ready:
-            for _, body in self.samples.drain():
+            for body in self.samples.drain():
                 commands += self._decoded(HostSampled, body)
         if self.hop in ready:
             for message in self.hop.drain():
@@ -304,7 +301,7 @@ class BrokerShell:
                 if not self.link.send(send.address, b"supply", [codec.encode(send.message)]):
                     self._lost.append(SupplyLost(send.address))
             elif isinstance(send.message, SampleNow):
-                self._sampler.ask()
+                self.samples.ask()
         if orders or self.registry.unanswered:
             self._attention.busy(self._clock.mono_ms())
         for address, parts in orders.items():
@@ -344,7 +341,6 @@ class BrokerShell:
         self._leave_registry()
         self.registry.close()
         self.samples.close()
-        self._sampler.close()
         self.hop.close()
         self.link.close()
 

@@ -86,7 +86,7 @@ def serve(config: ChildConfig) -> int:
 
     clock = SystemClock()
     held = lock(config, clock)
-    client = LinkClient(config.core, config.secret_bytes)
+    client = LinkClient(config.core, config.secret_bytes, clock.mono_ms)
     launcher = Launcher(config.run, CoreLink(client), clock, partial(strays, config))
     try:
         report_ready(config)

@@ -15,7 +15,6 @@ from ..protocol import codec
 from ..protocol.policy import SchedulerPolicy
 from ..protocol.reports import HostSampled
 from ..transport.poller import Poller
-from ..transport.publication import Subscriber
 from .child_config import ChildConfig
 from .sample_link import SampleLink
 
@@ -76,8 +75,7 @@ def look(config: ChildConfig, policy: SchedulerPolicy) -> HostSampled | None:
         return None
     clock = SystemClock()
     deadline_ms = clock.mono_ms() + LOOK_MS
-    samples = Subscriber(config.samples, [b"host"])
-    sampler = SampleLink(config.samples, config.secret_bytes)
+    samples = SampleLink(config.samples, config.secret_bytes, clock.mono_ms)
     poller = Poller()
     poller.register(samples)
     found: HostSampled | None = None
@@ -86,11 +84,10 @@ def look(config: ChildConfig, policy: SchedulerPolicy) -> HostSampled | None:
             left_ms = deadline_ms - clock.mono_ms()
             if left_ms <= 0:
                 break
-            sampler.ask()
+            samples.ask()
             poller.wait(min(left_ms, ASK_AGAIN_MS))
-            for _, body in samples.drain():
+            for body in samples.drain():
                 found = codec.decode(HostSampled, body)
     finally:
         samples.close()
-        sampler.close()
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..host.clock import SystemClock
 from ..protocol.codec import encode
 from ..protocol.reports import ProcessesSeen
 from ..transport.link import LinkClient
@@ -20,7 +21,7 @@ class ProcessReport:
     """The supervisor's end of the link to the broker."""
 
     def __init__(self, core: Path, secret: bytes) -> None:
-        self._link = LinkClient(core, secret)
+        self._link = LinkClient(core, secret, SystemClock().mono_ms)
         self._body: bytes | None = None
 
     def watch(self, poller: Poller) -> None:

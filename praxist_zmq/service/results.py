@@ -117,7 +117,7 @@ def _pieces(results: Iterable[StoreResult]) -> Iterator[tuple[StoreResult, ...]]
 def _body(config: ChildConfig) -> int:
     clock = SystemClock()
     signals = SignalPipe()
-    link = LinkClient(config.core, config.secret_bytes)
+    link = LinkClient(config.core, config.secret_bytes, clock.mono_ms)
     poller = Poller()
     for item in (STDIN, signals, link):
         poller.register(item)

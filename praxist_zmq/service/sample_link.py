@@ -1,56 +1,69 @@
-"""A sample on request: the broker asks, the next publication is the answer.
+"""The link between broker and sampler: samples one way, a wish for one the other.
 
-One private link, beside the socket of the samples. Asking never blocks and is never answered; while
-no sampler is there it does nothing, because a fresh one begins with samples of its own. Decides
-nothing: the sampler says how often it looks.
+Asking never blocks and is never answered but by a sample; while no sampler is there it does
+nothing, because a fresh one begins with samples of its own. Decides nothing: the sampler says how
+often it looks.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
-from ..transport.context import ZSocket
-from ..transport.link import LinkClient, LinkServer
+from ..transport.hop import HopServer
+from ..transport.link import LinkClient
 
-CHANNEL = b"sample_now"
-
-
-def socket_beside(samples: str) -> Path:
-    """The socket of the requests, in the directory of the samples' own."""
-    return Path(samples).with_name("sampler.sock")
+WISH = b"sample_now"
+SAMPLE = b"sample"
 
 
 class SampleLink:
-    """The broker's side."""
+    """The broker's side. `mono_ms` is a clock in milliseconds."""
 
-    def __init__(self, samples: str, secret: bytes) -> None:
-        self._link = LinkClient(socket_beside(samples), secret)
+    def __init__(self, samples: str, secret: bytes, mono_ms: Callable[[], int]) -> None:
+        self._link = LinkClient(samples, secret, mono_ms)
+
+    def fileno(self) -> int:
+        """Readable while there is something to `drain`."""
+        return self._link.fileno()
+
+    def drain(self) -> list[bytes]:
+        """The samples that came; never blocks."""
+        return [
+            body
+            for channel, parts in self._link.take().messages
+            for body in parts
+            if channel == SAMPLE
+        ]
 
     def ask(self) -> bool:
         """Ask for a sample soon. False when no sampler is there."""
-        self._link.take()  # for what happened to the connection
-        return self._link.send(CHANNEL, [b""])
+        return self._link.send(WISH, [b""])
 
     def close(self) -> None:
         """Close the connection."""
         self._link.close()
 
 
-class SampleRequests:
+class SampleServer:
     """The sampler's side. Raises PraxistError when its path is unsafe."""
 
     def __init__(self, samples: str, secret: bytes) -> None:
-        self._link = LinkServer(socket_beside(samples), secret)
+        self._hop = HopServer(samples, secret)
 
-    @property
-    def sockets(self) -> tuple[ZSocket, ...]:
-        """What `transport.poller` watches."""
-        return self._link.sockets
+    def fileno(self) -> int:
+        """Readable while there is something to look at with `wanted`."""
+        return self._hop.fileno()
 
     def wanted(self) -> bool:
         """Whether anybody asked since the last call; never blocks."""
-        return any(message.channel == CHANNEL for message in self._link.drain())
+        return any(message.channel == WISH for message in self._hop.drain())
+
+    def publish(self, body: bytes) -> None:
+        """A sample for whoever listens and has taken what was sent before. Never blocks."""
+        for address in self._hop.addresses():
+            if not self._hop.waiting(address):
+                self._hop.send(address, SAMPLE, [body])
 
     def close(self) -> None:
         """Unbind."""
-        self._link.close()
+        self._hop.close()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from ..host.clock import Clock, SystemClock
 from ..host.device_driver import DeviceDriver
@@ -27,12 +26,10 @@ from ..host.visible_devices import VisibleDevices
 from ..protocol.codec import encode
 from ..protocol.reports import HostSampled
 from ..transport.poller import Poller
-from ..transport.publication import Publisher
 from .child_config import ChildConfig, report_ready, serve_child, supervisor_gone
 from .device_probe import DeviceProbe
-from .sample_link import SampleRequests
+from .sample_link import SampleServer
 
-TOPIC = b"host"
 INTERVAL_MS = 1_000
 QUICK_INTERVAL_MS = 50
 QUICK_SAMPLES = 8
@@ -111,7 +108,7 @@ class SampleWait:
     def __init__(
         self,
         signals: SignalPipe,
-        requests: SampleRequests,
+        requests: SampleServer,
         triggers: PressureTriggers,
         clock: Clock,
     ) -> None:
@@ -147,8 +144,7 @@ class SampleWait:
 def _body(config: ChildConfig) -> int:
     clock = SystemClock()
     signals = SignalPipe()
-    publisher = Publisher(Path(config.samples))
-    requests = SampleRequests(config.samples, config.secret_bytes)
+    requests = SampleServer(config.samples, config.secret_bytes)
     triggers = PressureTriggers()
     probe = DeviceProbe(open_driver(config), clock)
     pressure = PressureReader()
@@ -156,14 +152,13 @@ def _body(config: ChildConfig) -> int:
     sampler = Sampler(pressure, probe, visible, clock)
 
     def publish(sample: HostSampled) -> None:
-        publisher.publish(TOPIC, encode(sample))
+        requests.publish(encode(sample))
 
     try:
         publish(sampler.sample(FIRST_ANSWER_S))
         report_ready(config)
         serve(sampler, publish, SampleWait(signals, requests, triggers, clock))
     finally:
-        publisher.close()
         requests.close()
         triggers.close()
         pressure.close()

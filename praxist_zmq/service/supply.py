@@ -13,6 +13,7 @@ from collections.abc import Set
 
 from ..core.supply import SupplyPlanner
 from ..errors import PraxistError
+from ..host.clock import SystemClock
 from ..host.signal_pipe import SignalPipe
 from ..protocol import codec
 from ..protocol.supply import SupplyFacts
@@ -59,7 +60,7 @@ class Supply:
 def serve(config: ChildConfig) -> int:
     """Serve until told to end, or the supervisor is gone. Returns the exit status."""
     signals = SignalPipe()
-    link = LinkClient(config.core, config.secret_bytes)
+    link = LinkClient(config.core, config.secret_bytes, SystemClock().mono_ms)
     supply = Supply(link)
     poller = Poller()
     for item in (link, signals, STDIN):

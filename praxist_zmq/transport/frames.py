@@ -49,5 +49,8 @@ class FrameReader:
         for _ in range(SKIP_FRAMES_A_TURN):
             if not self.more:
                 return True
-            self.more = self._socket.recv(_NOBLOCK, copy=False).more
+            try:
+                self.more = self._socket.recv(_NOBLOCK, copy=False).more
+            except zmq.Again:
+                return False  # the rest of it is to come
         return not self.more

@@ -1,4 +1,4 @@
-"""The hop between the gateway and the broker: a plain stream in the place of a ZeroMQ link.
+"""A hop between two processes of ours: a plain stream in the place of a ZeroMQ link.
 
 Every request and every reply passes here. A ZeroMQ socket hands each message to a thread of its
 own, on both sides; without them a submission wakes four threads less of twelve, and on an idle
@@ -22,6 +22,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from .context import (
     BACKLOG,
@@ -30,7 +31,6 @@ from .context import (
     bind_guarded,
     endpoint_of,
 )
-from .link import LinkMessage
 from .stream import PACKET_BYTES_MAX, Malformed, Packet, Stream
 
 HELLO, WELCOME = b"hello", b"welcome"
@@ -42,8 +42,16 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _CREDENTIALS = struct.Struct("3i")
 
 
+class LinkMessage(NamedTuple):
+    """One message of an end that showed the secret. `address` answers it."""
+
+    address: bytes
+    channel: bytes
+    parts: list[bytes]
+
+
 class HopServer:
-    """The broker's end.
+    """The broker's end, and the sampler's.
 
     Raises PraxistError when the path is unsafe. `counters`: `received`, `sent`, `refused`
     (another user, wrong secret or shape), `dropped` (the other end is gone or does not read).
@@ -164,6 +172,15 @@ class HopServer:
             stream.watch(self._epoll)
         self.counters["sent" if sent else "dropped"] += 1
         return sent
+
+    def addresses(self) -> tuple[bytes, ...]:
+        """Whoever is connected and showed the secret."""
+        return tuple(self._known)
+
+    def waiting(self, address: bytes) -> bool:
+        """Whether that end has not taken all yet that was sent to it."""
+        stream = self._streams.get(self._known.get(address, -1))
+        return stream is not None and stream.waiting
 
     def close(self) -> None:
         """Close all, remove the socket file."""

@@ -20,6 +20,7 @@ from .frames import FrameReader
 TOPIC_BYTES_MAX = 256
 PUBLICATIONS_WAITING_MAX = 1_000
 PREFIXES_MAX = 4_096
+FRAMES_A_TURN = 20_000
 
 
 class Publisher:
@@ -31,7 +32,6 @@ class Publisher:
     def __init__(self, path: str | os.PathLike[str], *, uids: frozenset[int] | None = None) -> None:
         policy = zap.DoorPolicy(uids or zap.own_uid_only())
         self.socket: ZSocket = open_socket(zmq.XPUB, send_messages_max=PUBLICATIONS_WAITING_MAX)
-        self._reader = FrameReader(self.socket)
         self._prefixes: set[bytes] = set()
         self._door = Door(self.socket, policy, path)
 
@@ -43,10 +43,14 @@ class Publisher:
     def update(self) -> None:
         """Take in who came and went; never blocks. ZeroMQ tells of the first and the last
         listener of a prefix."""
-        while (frame := self._reader.begin()) is not None:
-            if self._reader.more:
-                if not self._reader.skip():
-                    break
+        for _ in range(FRAMES_A_TURN):
+            try:
+                # Frame by frame: what is no subscription may lack the rest of its message, and
+                # others' subscriptions come in between.
+                frame = self.socket.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            if frame.more or len(frame) > 1 + TOPIC_BYTES_MAX:
                 continue
             told = frame.bytes
             if told[:1] == b"\x00":
@@ -55,7 +59,7 @@ class Publisher:
                 self._prefixes.add(told[1:])
 
     def _remembers(self, told: bytes) -> bool:
-        return len(told) <= TOPIC_BYTES_MAX and len(self._prefixes) < PREFIXES_MAX
+        return told[1:] in self._prefixes or len(self._prefixes) < PREFIXES_MAX
 
     def audience(self, topic: bytes) -> bool:
         """Whether anybody listens to `topic`, as far as is known."""

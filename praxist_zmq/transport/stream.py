@@ -110,6 +110,11 @@ class Stream:
         self._outgoing += memoryview(packet)[sent:]
         return True
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something was not taken yet."""
+        return bool(self._outgoing)
+
     def flush(self) -> None:
         """Send more of what waits."""
         try:

@@ -45,10 +45,10 @@ def starts_so_far(control: Path, name: str) -> int:
 def serve_link(config: ChildConfig, control: Path, name: str) -> None:
     """Note what arrives on the broker's link until the supervisor is gone."""
     # Imported here: the other fakes start faster without ZeroMQ.
-    from praxist_zmq.transport.link import LinkServer
+    from praxist_zmq.transport.hop import HopServer
     from praxist_zmq.transport.poller import Poller
 
-    server, poller = LinkServer(config.core, config.secret_bytes), Poller()
+    server, poller = HopServer(config.core, config.secret_bytes), Poller()
     poller.register(0)
     poller.register(server)
     while not supervisor_gone():

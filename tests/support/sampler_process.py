@@ -14,23 +14,26 @@ from typing import Any
 
 import pytest
 
+from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.protocol.codec import decode
 from praxist_zmq.protocol.reports import HostSampled
-from praxist_zmq.transport.publication import Subscriber
+from praxist_zmq.service.sample_link import SampleLink
 
 from .wait import wait_until
 
 ROOT = Path(__file__).parents[2]
 SECRET = "0" * 32
+CLOCK = SystemClock().mono_ms
 
 
 class SamplerProcess:
-    """A sampler with a pipe for stdin and a subscriber on its samples."""
+    """A sampler with a pipe for stdin and a link to its samples."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.simulation = directory / "host" / "simulation.json"
-        self.subscriber = Subscriber(directory / "samples.sock", [b"host"])
+        self.samples = SampleLink(str(directory / "samples.sock"), bytes.fromhex(SECRET), CLOCK)
+        self._bodies: list[bytes] = []
         self.process: subprocess.Popen[bytes] | None = None
         self.seen: list[HostSampled] = []
 
@@ -78,11 +81,11 @@ class SamplerProcess:
 
     def next(self) -> HostSampled | None:
         """The next sample in their order, if it has arrived."""
-        for topic, body in self.subscriber.drain(1):
-            assert topic == b"host"
-            self.seen.append(decode(HostSampled, body))
-            return self.seen[-1]
-        return None
+        self._bodies += self.samples.drain()
+        if not self._bodies:
+            return None
+        self.seen.append(decode(HostSampled, self._bodies.pop(0)))
+        return self.seen[-1]
 
     def sample_where(self, condition: Any, what: str) -> HostSampled:
         """Wait for a sample for which `condition` holds."""
@@ -97,7 +100,7 @@ class SamplerProcess:
 
     def finish(self) -> None:
         """End whatever is left."""
-        self.subscriber.close()
+        self.samples.close()
         if self.process is not None:
             assert self.process.stdin is not None
             self.process.stdin.close()

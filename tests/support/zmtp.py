@@ -8,8 +8,15 @@ from pathlib import Path
 
 SIGNATURE = b"\xff" + b"\0" * 7 + b"\x01\x7f"
 GREETING = SIGNATURE + b"\x03\0" + b"NULL".ljust(20, b"\0") + b"\0" + b"\0" * 31
-_TYPE = b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-READY = b"\x04" + bytes([6 + len(_TYPE)]) + b"\x05READY" + _TYPE
+
+
+def ready(kind: bytes) -> bytes:
+    """The last word of a handshake of a socket of that kind."""
+    told = b"\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    return b"\x04" + bytes([6 + len(told)]) + b"\x05READY" + told
+
+
+READY = ready(b"DEALER")
 
 
 class RawPeer:
@@ -28,9 +35,9 @@ class RawPeer:
             return False
         return True
 
-    def handshake(self) -> bool:
+    def handshake(self, kind: bytes = b"DEALER") -> bool:
         """A right handshake up to the other side's READY; False when it is refused."""
-        self.send(GREETING + READY)
+        self.send(GREETING + ready(kind))
         got = b""
         while len(got) < 66:
             piece = self._receive()

@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from praxist_zmq.core.decision import Send
+from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.host.identity import identity_of
 from praxist_zmq.protocol.orders import SampleNow
 from praxist_zmq.service.broker import BrokerShell, open_ledger
 from praxist_zmq.service.child_config import ChildConfig
-from praxist_zmq.service.sample_link import SampleLink, SampleRequests, socket_beside
+from praxist_zmq.service.sample_link import SampleLink, SampleServer
 from praxist_zmq.transport.link import LinkClient
 from praxist_zmq.transport.poller import Poller
 from tests.support.wait import wait_until
 
 SECRET = b"s" * 16
+CLOCK = SystemClock().mono_ms
 
 
 @pytest.fixture
@@ -30,42 +32,63 @@ def samples() -> Iterator[str]:
     shutil.rmtree(directory)
 
 
-def test_requests_come_through_and_survive_a_restart(samples: str) -> None:
-    asking = SampleLink(samples, SECRET)
+def test_samples_and_wishes_pass_and_survive_a_restart(samples: str) -> None:
+    asking = SampleLink(samples, SECRET, CLOCK)
+    poller = Poller()
+    poller.register(asking)
     try:
         assert not asking.ask()
-        for _ in range(2):
-            requests = SampleRequests(samples, SECRET)
-            poller = Poller()
-            poller.register(requests)
-            try:
-                wait_until(asking.ask, "the link")
-                asking.ask()
-                assert poller.wait(5_000) == {requests}
-                wait_until(requests.wanted, "the request")
-            finally:
-                requests.close()
-            wait_until(lambda: not asking.ask(), "the end of the link")
-        assert not socket_beside(samples).exists()
+        for number in range(2):
+            server = SampleServer(samples, SECRET)
+            poller.register(server)
+            wait_until(
+                lambda server=server: asking.drain() or server.wanted() or asking.ask(), "the link"
+            )
+            assert poller.wait(5_000) == {server}
+            assert server.wanted()
+            server.publish(b"%d" % number)
+            assert poller.wait(5_000) == {asking}
+            assert asking.drain() == [b"%d" % number]
+            poller.unregister(server)
+            server.close()
+            wait_until(lambda: asking.drain() or not asking.ask(), "the end of the link")
+        assert not Path(samples).exists()
     finally:
         asking.close()
 
 
-def test_neither_a_wrong_secret_nor_another_message_is_a_request(samples: str) -> None:
-    requests = SampleRequests(samples, SECRET)
-    stranger = SampleLink(samples, b"x" * 16)
-    other = LinkClient(socket_beside(samples), SECRET)
-    poller = Poller()
-    poller.register(requests)
+def test_who_takes_nothing_is_sent_no_more_than_waits(
+    samples: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was stopped finds a few samples, not the hours that it missed."""
+    asking, server = SampleLink(samples, SECRET, CLOCK), SampleServer(samples, SECRET)
     try:
-        wait_until(stranger.ask, "the stranger's link")
-        assert poller.wait(5_000) == {requests}
-        assert not requests.wanted()
-        wait_until(lambda: other.send(b"status", [b""]), "the other link")
-        assert poller.wait(5_000) == {requests}
-        assert not requests.wanted()
+        wait_until(lambda: asking.drain() or server.wanted() or asking.ask(), "the link")
+        for number in range(100):
+            server.wanted()
+            server.publish(b"%3d" % number + b"x" * 100_000)
+        found: list[bytes] = []
+        wait_until(
+            lambda: found.extend(asking.drain()) or server.wanted() or not asking.drain(), "rest"
+        )
+        assert len(found) < 20
     finally:
-        requests.close()
+        asking.close()
+        server.close()
+
+
+def test_neither_a_wrong_secret_nor_another_message_is_a_wish(samples: str) -> None:
+    server = SampleServer(samples, SECRET)
+    stranger = SampleLink(samples, b"x" * 16, CLOCK)
+    other = LinkClient(samples, SECRET, CLOCK)
+    try:
+        wait_until(lambda: server.wanted() or other.take().anew, "the other link")
+        assert not stranger.drain()
+        assert not stranger.ask(), "nobody welcomed it"
+        assert other.send(b"status", [b""])
+        assert not server.wanted()
+    finally:
+        server.close()
         stranger.close()
         other.close()
 
@@ -81,9 +104,10 @@ def test_the_broker_asks_when_its_machine_wants_a_sample(samples: str, tmp_path:
     config.run.ledger.mkdir(parents=True)
     ledger, broker = open_ledger(config)
     shell = BrokerShell(config, ledger, broker)
-    requests = SampleRequests(samples, SECRET)
+    requests = SampleServer(samples, SECRET)
 
     def asked() -> bool:
+        shell.samples.drain()
         shell.step.finish([], [Send("sampler", SampleNow())])
         return requests.wanted()
 

@@ -22,7 +22,7 @@ from praxist_zmq.service.sampler import (
     Sampler,
     serve,
 )
-from tests.support.sampler_process import SECRET, SamplerProcess, sampler
+from tests.support.sampler_process import CLOCK, SECRET, SamplerProcess, sampler
 from tests.support.wait import wait_until
 
 __all__ = ["sampler"]
@@ -89,15 +89,20 @@ def until_steady(sampler: SamplerProcess) -> None:
 
 
 def test_a_sample_comes_when_it_is_asked_for(sampler: SamplerProcess) -> None:
-    asking = SampleLink(str(sampler.directory / "samples.sock"), bytes.fromhex(SECRET))
+    asking = SampleLink(str(sampler.directory / "samples.sock"), bytes.fromhex(SECRET), CLOCK)
+
+    def asked() -> bool:
+        asking.drain()
+        return asking.ask()
+
     try:
-        assert not asking.ask()  # nobody is there
+        assert not asked()  # nobody is there
         sampler.start({"gpus": 1, "memory_gib": 8})
-        wait_until(asking.ask, "the link to the sampler")
+        wait_until(asked, "the link to the sampler")
         until_steady(sampler)
         begun = sampler.seen[-1].sampled_at_mono_ms
         for _ in range(6):
-            wait_until(asking.ask, "room for a request")
+            wait_until(asked, "room for a request")
             for _ in range(50):
                 asking.ask()
             sampler.sample_where(lambda s: True, "the sample")

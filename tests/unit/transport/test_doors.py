@@ -21,6 +21,7 @@ from praxist_zmq.transport.poller import Poller
 from praxist_zmq.transport.publication import Publisher, Subscriber
 from praxist_zmq.transport.request import AsyncRequester, Connection, Requester
 from praxist_zmq.transport.zap import ConnectionQuota, parse_address
+from tests.support import zmtp
 from tests.support.wait import wait_until
 
 CLOCK = SystemClock().mono_ms
@@ -384,3 +385,22 @@ def test_an_answer_that_was_lost_on_a_living_connection_is_asked_for_again(socke
     finally:
         requester.close()
         scheduler.close()
+
+
+def test_parts_of_a_message_on_the_events_socket_end_nobody(sockets: Path) -> None:
+    """An XPUB takes a last part that looks like a subscription out of its message: a first part is
+    left that nothing follows."""
+    publisher = Publisher(sockets / "e")
+    rude, polite = zmtp.RawPeer(sockets / "e"), zmq.Context.instance().socket(zmq.SUB)
+    try:
+        assert rude.handshake(b"SUB")
+        rude.send(zmtp.frame(b"\x01events"))
+        rude.send(zmtp.frame(b"part", more=True) + zmtp.frame(b"\x01events"))
+        wait_until(lambda: publisher.update() or publisher.audience(b"events"), "the first")
+        polite.setsockopt(zmq.SUBSCRIBE, b"more")
+        polite.connect(f"ipc://{sockets / 'e'}")
+        wait_until(lambda: publisher.update() or publisher.audience(b"more"), "the other one")
+    finally:
+        rude.close()
+        polite.close(0)
+        publisher.close()

@@ -19,8 +19,7 @@ from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.transport import hop as hop_module
 from praxist_zmq.transport import parts as parts_module
 from praxist_zmq.transport import stream as stream_module
-from praxist_zmq.transport.hop import HELLO, STRANGERS_MAX, HopClient, HopServer
-from praxist_zmq.transport.link import LinkMessage
+from praxist_zmq.transport.hop import HELLO, STRANGERS_MAX, HopClient, HopServer, LinkMessage
 from praxist_zmq.transport.poller import Poller
 from praxist_zmq.transport.stream import Malformed, Packet, Stream
 from tests.support.wait import wait_until

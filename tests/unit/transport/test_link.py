@@ -1,16 +1,22 @@
-"""The private link: batches both ways, secrets, reconnection, nothing replayed."""
+"""The private link in a poll loop: batches both ways, secrets, reconnection, nothing replayed."""
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import select
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.transport import parts as parts_module
-from praxist_zmq.transport.link import LinkClient, LinkServer
+from praxist_zmq.transport.hop import HopServer
+from praxist_zmq.transport.link import LinkClient
 from praxist_zmq.transport.parts import pack, unpack
 from praxist_zmq.transport.poller import Poller
 from tests.support.wait import wait_until
@@ -18,162 +24,105 @@ from tests.support.wait import wait_until
 SECRET = b"s" * 32
 
 
-def connected(client: LinkClient) -> None:
-    wait_until(lambda: client.take().anew, "handshake")
+class Link:
+    """A server that comes and goes, and a client that a poller wakes."""
+
+    def __init__(self, sockets: Path) -> None:
+        self.path = sockets / "core.sock"
+        self.server: HopServer | None = None
+        self.client = LinkClient(self.path, SECRET, SystemClock().mono_ms)
+        self.poller = Poller()
+        self.poller.register(self.client)
+
+    def serve(self) -> HopServer:
+        """Let the server be there, and the client be told of it."""
+        self.server = HopServer(self.path, SECRET)
+        self.poller.register(self.server)
+        while True:
+            ready = self.poller.wait(60_000)
+            assert ready, "nobody was woken"
+            if self.server in ready:
+                assert self.server.drain() == []
+            if self.client in ready and self.client.take().anew:
+                return self.server
+
+    def leave(self) -> None:
+        """The server goes, and the client sees it."""
+        assert self.server is not None
+        self.poller.unregister(self.server)
+        self.server.close()
+        self.server = None
+        assert self.client in self.poller.wait(60_000)
+        assert self.client.take() == (False, [])
+
+    def close(self) -> None:
+        """Both ends."""
+        self.client.close()
+        if self.server is not None:
+            self.server.close()
 
 
-def test_batches_pass_both_ways(sockets: Path) -> None:
-    server, client = (
-        LinkServer(sockets / "core.sock", SECRET),
-        LinkClient(sockets / "core.sock", SECRET),
-    )
-    try:
-        connected(client)
-        assert client.send(b"requests", [b"route", b"0:1", b"", b"body"])
-        message = wait_until(server.drain, "message")[0]
-        assert (message.channel, message.parts) == (b"requests", [b"route", b"0:1", b"", b"body"])
-        assert server.send(message.address, b"replies", [b"route", b"answer"])
-        taken = wait_until(lambda: (now := client.take()).messages and now, "reply")
-        assert taken == (False, [(b"replies", [b"route", b"answer"])])
-    finally:
-        client.close()
-        server.close()
+@pytest.fixture
+def link(sockets: Path) -> Iterator[Link]:
+    made = Link(sockets)
+    yield made
+    made.close()
     assert list(sockets.iterdir()) == []
 
 
-def test_wrong_secret_is_dropped_and_counted_on_both_ends(sockets: Path) -> None:
-    server = LinkServer(sockets / "core.sock", SECRET)
-    stranger = LinkClient(sockets / "core.sock", b"x" * 32)
-    friend = LinkClient(sockets / "core.sock", SECRET)
-    try:
-        connected(stranger)
-        connected(friend)
-        assert stranger.send(b"order", [b"evil"])
-        assert friend.send(b"report", [b"good"])
-        messages = wait_until(server.drain, "the good one")
-        assert [m.parts for m in messages] == [[b"good"]]
-        wait_until(lambda: server.drain() == [] and server.counters["refused"] == 1, "refusal")
-    finally:
-        for end in (stranger, friend, server):
-            end.close()
+def test_batches_pass_both_ways_and_wake_a_poller(link: Link) -> None:
+    server = link.serve()
+    assert link.client.send(b"requests", [b"route", b"0:1", b"", b"body"])
+    assert link.poller.wait(60_000) == {server}
+    (message,) = server.drain()
+    assert (message.channel, message.parts) == (b"requests", [b"route", b"0:1", b"", b"body"])
+    assert server.send(message.address, b"replies", [b"route", b"answer"])
+    assert link.poller.wait(60_000) == {link.client}
+    assert link.client.take() == (False, [(b"replies", [b"route", b"answer"])])
+    assert link.poller.wait(0) == set(), "after a look it sleeps"
 
 
-def test_sends_while_disconnected_are_dropped_not_replayed(sockets: Path) -> None:
-    client = LinkClient(sockets / "core.sock", SECRET)
-    server = LinkServer(sockets / "core.sock", SECRET)
-    try:
-        connected(client)
-        server.close()
-        wait_until(lambda: not client.send(b"report", [b"lost"]), "loss noticed")
-        assert client.counters["dropped"] == 1
-        server = LinkServer(sockets / "core.sock", SECRET)
-        connected(client)
-        assert client.send(b"report", [b"fresh"])
-        messages = wait_until(server.drain, "fresh message")
-        assert [m.parts for m in messages] == [[b"fresh"]]
-    finally:
-        client.close()
-        server.close()
-
-
-def test_a_connection_and_a_message_wake_poller_and_descriptor(sockets: Path) -> None:
-    client = LinkClient(sockets / "core.sock", SECRET)
-    poller = Poller()
-    poller.register(client)
-    poll = select.epoll()
-    poll.register(client.fileno(), select.EPOLLIN)
-    server = LinkServer(sockets / "core.sock", SECRET)
-    try:
-        wait_until(lambda: client in poller.wait(1_000) and client.take().anew, "handshake")
-        assert client.send(b"report", [b"1"])
-        message = wait_until(server.drain, "message")[0]
-        client.take()
-        server.send(message.address, b"order", [b"2"])
-        assert poll.poll(5)
-        order = wait_until(lambda: client.take().messages, "order")
-        assert order == [(b"order", [b"2"])]
-    finally:
-        poll.close()
-        client.close()
-        server.close()
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_connection_made_while_one_looks_wakes_again(
-    sockets: Path, monkeypatch: pytest.MonkeyPatch, nested: bool
+def test_sends_while_disconnected_are_dropped_not_replayed_and_it_connects_again(
+    link: Link,
 ) -> None:
-    client = LinkClient(sockets / "core.sock", SECRET)
-    poller = Poller()
-    # Through its descriptor or as the sockets that it is, as the launcher and the others wait.
-    poller.register(client.fileno() if nested else client)
-    begin, servers = client._reader.begin, []
-
-    def meanwhile() -> object:
-        if not servers:
-            servers.append(LinkServer(sockets / "core.sock", SECRET))
-            wait_until(lambda: client.send(b"report", [b"early"]), "the handshake")
-        return begin()
-
-    monkeypatch.setattr(client._reader, "begin", meanwhile)
-    try:
-        told = [client.take().anew]
-        while not any(told):
-            assert poller.wait(60_000), "a connection that nobody was told of"
-            told.append(client.take().anew)
-    finally:
-        client.close()
-        servers[0].close()
+    assert not link.client.send(b"report", [b"lost"])
+    for number in range(2):
+        server = link.serve()
+        assert link.client.send(b"report", [b"%d" % number])
+        assert link.poller.wait(60_000) == {server}
+        assert [message.parts for message in server.drain()] == [[b"%d" % number]]
+        link.leave()
+        assert not link.client.send(b"report", [b"lost"])
+    assert link.client.counters["dropped"] == 3
 
 
-def test_after_a_look_a_poller_sleeps(sockets: Path) -> None:
-    client = LinkClient(sockets / "core.sock", SECRET)
-    poller = Poller()
-    poller.register(client)
-    try:
-        for _ in range(2):
-            server = LinkServer(sockets / "core.sock", SECRET)
-            wait_until(lambda: client in poller.wait(1_000), "the connection made")
-            wait_until(lambda: client.take().anew, "the connection told of")
-            assert poller.wait(0) == set()
-            server.close()
-            wait_until(lambda: client in poller.wait(1_000), "the connection lost")
-            assert client.take() == (False, [])
-            # Attempts to connect again are events too; each is taken in once.
-            wait_until(lambda: client.take() == (False, []) and not poller.wait(0), "rest")
-    finally:
-        client.close()
+def test_its_descriptor_wakes_an_epoll_too(link: Link) -> None:
+    poll = select.epoll()
+    poll.register(link.client.fileno(), select.EPOLLIN)
+    server = link.serve()
+    for address in server.addresses():
+        server.send(address, b"order", [b"2"])
+    assert poll.poll(60)
+    assert link.client.take().messages == [(b"order", [b"2"])]
+    poll.close()
 
 
-def test_sending_to_an_address_that_is_gone_answers_false(sockets: Path) -> None:
-    server = LinkServer(sockets / "core.sock", SECRET)
-    client = LinkClient(sockets / "core.sock", SECRET)
-    try:
-        connected(client)
-        client.send(b"report", [b"1"])
-        address = wait_until(server.drain, "message")[0].address
-        client.close()
-        wait_until(lambda: not server.send(address, b"order", [b"x"]), "unreachable")
-        assert server.counters["dropped"] >= 1
-    finally:
-        server.close()
-
-
-def test_what_is_sent_right_after_a_connection_is_not_dropped(sockets: Path) -> None:
-    server = LinkServer(sockets / "core.sock", SECRET)
-    got: list[bytes] = []
-    try:
-        for number in range(50):
-            client = LinkClient(sockets / "core.sock", SECRET)
-            try:
-                while not client.take().anew:
-                    client.send(b"report", [b"too early"])
-                assert client.send(b"report", [b"%d" % number])
-                while b"%d" % number not in got:
-                    got += [part for message in server.drain() for part in message.parts]
-            finally:
-                client.close()
-    finally:
-        server.close()
+def test_bytes_without_end_from_a_process_of_ours_are_kept_nowhere(link: Link) -> None:
+    """A stranger that can connect: what it sends is bounded before it showed the secret."""
+    server = link.serve()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(link.path))
+        stranger.setblocking(False)
+        for _ in range(2_000):
+            with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                stranger.send(b"\xff" * 65_536)
+            server.drain()
+    assert server.counters["refused"] == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024
+    assert link.client.send(b"report", [b"still here"])
+    (message,) = wait_until(server.drain, "the message of ours")
+    assert message.parts == [b"still here"]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
@@ -188,19 +137,13 @@ def test_packed_parts_come_back_and_a_cut_is_refused(parts: list[bytes]) -> None
 
 
 def test_more_than_fits_goes_in_several_messages_of_whole_groups(
-    sockets: Path, monkeypatch: pytest.MonkeyPatch
+    link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    server = link.serve()
     monkeypatch.setattr(parts_module, "MESSAGE_BYTES", 10)
-    server = LinkServer(sockets / "core.sock", SECRET)
-    client = LinkClient(sockets / "core.sock", SECRET)
     parts = [b"%d" % n * 3 for n in range(9)]
-    try:
-        connected(client)
-        assert client.send(b"requests", parts, group=3)
-        got: list[list[bytes]] = []
-        while sum(map(len, got)) < len(parts):
-            got += [message.parts for message in server.drain()]
-        assert got == [parts[0:3], parts[3:6], parts[6:9]]
-    finally:
-        client.close()
-        server.close()
+    assert link.client.send(b"requests", parts, group=3)
+    got: list[list[bytes]] = []
+    while sum(map(len, got)) < len(parts):
+        got += [message.parts for message in server.drain()]
+    assert got == [parts[0:3], parts[3:6], parts[6:9]]
