@@ -2,8 +2,8 @@
 
 A starter holds the start lock from its look at the socket until the registry that it started says,
 by message, that it serves; so the next one finds it serving. Everything is bounded: a registry or
-a starter that hangs is an error after `START_MS`, never a wait without end. It never signals
-anybody, and decides nothing about claims.
+a starter that hangs is an error after `START_MS`, never a wait without end. One of an earlier
+release is replaced in the same way, once it has ended. It decides nothing about claims.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..host.runtime_dir import ScopeDirectory, check_socket_owner, ensure_privat
 from ..host.spawn import service_environment
 from ..ledger.lock import OwnerLock
 from .child import service_command
+from .registry_info import end_outdated, outdated
 from .service_log import open_log
 
 START_MS = 20_000
@@ -46,7 +47,7 @@ def ensure_registry(host: HostPaths) -> ScopeDirectory:
     scope = ensure_scope(host.directory)
     if scope.ours:
         ensure_private(host.log)
-    if serves(host, scope.owner):
+    if serves(host, scope.owner) and not (scope.ours and outdated(host)):
         return scope
     if not scope.ours:
         raise PraxistError("no_registry", of_another(host, scope.owner))
@@ -67,6 +68,8 @@ def _start_one(host: HostPaths) -> None:
     deadline_ms = clock.mono_ms() + START_MS
     lock = _start_lock(host, clock, deadline_ms)
     try:
+        # Under the start lock: else those who miss it would start one of their own release again.
+        end_outdated(host)
         held, silent_ends = "", 0
         while not serves(host):
             try:

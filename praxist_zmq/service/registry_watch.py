@@ -2,29 +2,25 @@
 
 The registry outlives runs and is started by whichever run needs it first, so it is not a child:
 its process id comes from `registry.json`, which it writes before it says that it serves, and its
-end is seen through a pidfd. It is never signalled from here, so a forged file can at worst keep
-its end from being noticed; brokers notice that by themselves.
+end is seen through a pidfd. Nothing is signalled from here, so a forged file can at worst keep its
+end from being noticed; brokers notice that by themselves.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import select
 
-from ..errors import PraxistError
 from ..host.clock import pause_ms
 from ..host.identity import identity_of
 from ..host.paths import HostPaths
 from ..host.spawn import boottime_ms_of, watch
-from ..ledger.files import read_limited
-from ..protocol.process import ProcessIdentity
 from ..transport.poller import Poller
+from . import registry_info
 from .registry_start import ensure_registry
 
 _log = logging.getLogger(__name__)
-_INFO_BYTES_MAX = 65_536
 LOOKS_MAX = 20
 LOOK_PAUSE_MS = 50
 """Together the time in which a registry that serves has written its name."""
@@ -54,7 +50,8 @@ class RegistryWatch:
 
     def _watch_it(self) -> bool:
         """Whether the process that `registry.json` names is there, and watched now."""
-        named = self._read_identity()
+        info = registry_info.read(self._host)
+        named = None if info is None else info.process
         pidfd = watch(named.pid) if named is not None else None
         if named is None or pidfd is None:
             return False
@@ -82,13 +79,6 @@ class RegistryWatch:
             poller.unregister(self._pidfd)
             os.close(self._pidfd)
         self._pidfd = self._process = None
-
-    def _read_identity(self) -> ProcessIdentity | None:
-        try:
-            info = json.loads(read_limited(self._host.registry_info, _INFO_BYTES_MAX))
-            return ProcessIdentity.model_validate(info["process"])
-        except (FileNotFoundError, PraxistError, ValueError, RecursionError, KeyError, TypeError):
-            return None
 
 
 def _ended(pidfd: int) -> bool:
