@@ -128,8 +128,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
     ErrorCode("path_unusable", 73, False, "a path cannot be used",
               "mend what the detail names, or name another path"),
     # -- 75: temporary; send the same command again
-    ErrorCode("no_space", 75, True, "the disk that holds the ledger is full",
-              "free some space and send the same command again; nothing was lost"),
+    ErrorCode("no_space", 75, True, "the ledger has no room",
+              "make room as the detail says and send the same command again; nothing was lost"),
     ErrorCode("scheduler_restarting", 75, True, "the scheduler is restarting",
               "send the same command again; a job that was accepted is kept"),
     ErrorCode("no_answer", 75, True, "the scheduler does not answer in time",

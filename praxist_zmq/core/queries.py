@@ -22,6 +22,7 @@ from .selectors import select
 from .sharing import HELP, shared_words
 from .slots import at_cap, planned_by_peer
 from .soft import SoftState
+from .start_gate import ledger_words
 from .state import BrokerState, Job
 from .timestamps import rfc3339, timestamp
 from .turn import Turn, subject
@@ -232,7 +233,7 @@ def _warnings(turn: Turn, alarming: tuple[str, ...]) -> tuple[str, ...]:
     if silence is not None:
         found.append(f"{silence}: nothing starts")
     if soft.low_space:
-        found.append("the ledger's disk is full: submissions are refused")
+        found.append(f"{ledger_words(soft)}: submissions are refused")
     closed = closed_words(state, soft)
     if closed is not None:
         found.append(f"admission is closed: {closed}")

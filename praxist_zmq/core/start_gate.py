@@ -9,7 +9,7 @@ Sources: design 5; the table in `host_shortage.py`.
 from __future__ import annotations
 
 from ..protocol.views import Blocker
-from .host_shortage import HostShortage, disk_full_words, lack_of, named
+from .host_shortage import MIB, HostShortage, disk_full_words, lack_of, named
 from .soft import SoftState
 
 PAUSE_MS, PAUSE_MAX_MS = 1_000, 30_000
@@ -90,15 +90,25 @@ def disk_words(soft: SoftState) -> str | None:
     full = disk_full_words(soft.disk)
     if full is not None:
         return f"the disk of the run is full: {full}"
-    return "the disk of the ledger is full" if soft.low_space else None
+    return ledger_words(soft) if soft.low_space else None
+
+
+def ledger_words(soft: SoftState) -> str:
+    """That the ledger has no room, and where that is no matter of its disk."""
+    room = soft.disk
+    if room is None or disk_full_words(room) is not None:
+        return "the ledger has no room"
+    free = f"{room.free_bytes // MIB} MiB of its disk are free"
+    return f"the ledger has no room though {free}: a limit on the size of a file (ulimit -f)?"
 
 
 def alarm(soft: SoftState) -> str | None:
     """One alarm for all that is lacked, with what mends it; None when nothing is."""
     full = disk_words(soft)
     if full is not None:
+        lack = "DISK FULL" if disk_full_words(soft.disk) is not None else "NO ROOM"
         return (
-            f"DISK FULL  {full}; nothing starts and no job fails for it; "
+            f"{lack}  {full}; nothing starts and no job fails for it; "
             "to mend: free space or inodes under the run's directory"
         )
     found = soft.shortage
@@ -117,4 +127,4 @@ def disk_blocker(words: str, soft: SoftState) -> Blocker:
     room = soft.disk
     if room is None or disk_full_words(room) is None:
         return Blocker(code="disk_full", detail=words)
-    return Blocker(code="disk_full", detail=words, free=room.free_bytes // 2**20, unit="MiB")
+    return Blocker(code="disk_full", detail=words, free=room.free_bytes // MIB, unit="MiB")

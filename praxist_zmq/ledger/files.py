@@ -34,7 +34,14 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         code = "no_space" if error.errno in NO_SPACE else "path_unusable"
-        raise PraxistError(code, f"{path}: {error.strerror}") from error
+        raise PraxistError(code, f"{path}: {reason(error)}") from error
+
+
+def reason(error: OSError) -> str:
+    """Why there is no room, or what else failed: a limit on a file's size is no full disk."""
+    if error.errno == errno.EFBIG:
+        return f"{error.strerror}: the limit on the size of a file (ulimit -f), not a full disk"
+    return str(error.strerror)
 
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -58,11 +65,11 @@ def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
         if error.errno in _NOT_A_FILE:
             raise PraxistError("unsafe_path", f"{path} is not a regular file") from error
         code = "no_space" if error.errno in NO_SPACE else "path_unusable"
-        raise PraxistError(code, f"{path}: {error.strerror}") from error
-    reason = _unsafe(os.fstat(descriptor))
-    if reason:
+        raise PraxistError(code, f"{path}: {reason(error)}") from error
+    unsafe = _unsafe(os.fstat(descriptor))
+    if unsafe:
         os.close(descriptor)
-        raise PraxistError("unsafe_path", f"{path} {reason}")
+        raise PraxistError("unsafe_path", f"{path} {unsafe}")
     return descriptor
 
 

@@ -236,7 +236,7 @@ class Ledger:
                 if live.used > before:
                     self._roll_back(live, before)
                 self._poison = None
-                detail = f"{self._segments[-1].path}: {failure.strerror}"
+                detail = f"{self._segments[-1].path}: {files.reason(failure)}"
                 raise PraxistError("no_space", detail) from failure
 
     def _roll_back(self, live: LiveSegment, used: int) -> None:

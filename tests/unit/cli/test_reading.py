@@ -391,8 +391,7 @@ def test_status_of_a_run_that_nobody_serves_tells_what_is_waited_for(
     )
     told = call("status", "--json").document["warnings"]
     assert (
-        told[-1] == "last failure, 2026-11-29 12:00:00: "
-        "the disk that holds the ledger is full: broker: a segment"
+        told[-1] == "last failure, 2026-11-29 12:00:00: the ledger has no room: broker: a segment"
     )
     for content in ("{", "[]", '{"code": 1}'):
         left.write_text(content)

@@ -207,3 +207,15 @@ def test_an_old_launchers_word_that_nothing_ran_still_ends_a_job_after_five() ->
         world.to_launcher.clear()
         world.turn(LauncherSaid("launcher", report))
     assert world.broker.state.jobs["j-1"].state == "failed"
+
+
+def test_a_ledger_that_may_not_grow_on_a_roomy_disk_is_not_told_as_a_full_disk() -> None:
+    """As under `ulimit -f`."""
+    world = PoorWorld()
+    world.turn(LedgerMeasured(True, 0, ROOMY))
+    (alarm,) = world.alarms()
+    assert alarm.startswith("NO ROOM  the ledger has no room though 50 MiB of its disk are free")
+    assert "ulimit -f" in alarm
+    assert not any("full" in text for text in world.ask(GetStatus()).warnings)
+    world.turn(LedgerMeasured(True, 0, ROOMY._replace(free_bytes=0)))
+    assert world.alarms()[0].startswith("DISK FULL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -127,3 +128,11 @@ def test_only_what_killed_writers_of_the_named_files_left_is_removed(tmp_path: P
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in [*mine, *others])
     assert (tmp_path / f".status.json.{'1' * 16}.tmp").is_dir()
+
+
+def test_a_limit_on_the_size_of_a_file_is_not_told_as_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(PraxistError) as caught, files.usable(tmp_path):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    assert caught.value.code == "no_space"
+    assert "(ulimit -f), not a full disk" in caught.value.detail
+    assert "full" not in caught.value.row.title
