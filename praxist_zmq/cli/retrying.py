@@ -17,6 +17,8 @@ from .connect import Caller, ask
 from .failure import UsageHelp
 
 ATTEMPT = re.compile(r"(j-[1-9][0-9]{0,11})\.(0|[1-9][0-9]{0,5})")
+END_WITHIN_S = 30.0
+"""For the launcher to look once more at what was presumed dead."""
 LOST = frozenset({"no_answer", "scheduler_restarting"})
 
 
@@ -60,3 +62,21 @@ def advise_repeat(error: PraxistError, request: Json) -> PraxistError:
         )
         error.help = [f"it may have been taken; this repeat runs it once in any case: {how}"]
     return error
+
+
+def end_presumed_dead(client: Caller, job: str, timeout_s: float) -> None:
+    """Put it on record that nothing lives of a job that is out of sight, and wait for its end.
+
+    Raises the refusal, `wait_timeout`, or that the scheduler did not answer.
+    """
+    name, _ = split_attempt(job)
+    request = {
+        "kind": "cancel_jobs",
+        "jobs": [name],
+        "reason": "presumed dead, to be run again",
+        "presume_dead": True,
+    }
+    (told,) = ask(client, request, timeout_s)["results"]
+    if told["outcome"] == "refused":
+        raise PraxistError(told["code"], told["detail"])
+    ask(client, {"kind": "watch_job", "job": name, "until": "terminal"}, END_WITHIN_S)

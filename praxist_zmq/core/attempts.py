@@ -344,6 +344,7 @@ def _decide_job(turn: Turn, job: Job, attempt: Attempt, end_facts: _End) -> None
         _requeue(turn, job, attempt, "room_gone", consumed=False)
         pauses.enter(job, turn.state, turn.soft)
         return
+    profile = turn.state.policy.profiles.get(job.profile)
     decision = decide_retry(
         outcome=attempt.outcome or "unknown",
         exit_code=attempt.exit_code,
@@ -355,6 +356,7 @@ def _decide_job(turn: Turn, job: Job, attempt: Attempt, end_facts: _End) -> None
         ending=unwanted is not None,
         lacking=end_facts.lacking,
         free=storm.tries_for_others(turn.soft, attempt),
+        rerun_lost=profile is not None and profile.on_lost == "requeue",
     )
     if decision.again and decision.reason is not None:
         _requeue(turn, job, attempt, decision.reason, consumed=decision.consumed)
@@ -367,7 +369,7 @@ def _requeue(
     turn: Turn,
     job: Job,
     attempt: Attempt,
-    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage", "room_gone"],
+    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage", "room_gone", "lost"],
     *,
     consumed: bool,
 ) -> None:

@@ -34,7 +34,6 @@ from . import (
     nested,
     pauses,
     probe_grace,
-    progress,
     queries,
     recall,
     registry_side,
@@ -359,7 +358,7 @@ class Broker:
             case req.HoldAdmission():
                 return control.hold(turn, request)
             case req.ReportProgress():
-                return progress.note(turn, request)
+                return nested.progress(turn, command, request)
             case req.OpenGeneration():
                 return generations.open_generation(turn, request)
             case req.AssessGeneration():

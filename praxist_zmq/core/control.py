@@ -111,6 +111,7 @@ def retry(turn: Turn, command: ClientRequest, request: req.RetryJob) -> Submitte
             eta_seconds=None if job.eta_ms is None else job.eta_ms / 1000,
             generation=job.generation,
             retry_terminal=True,
+            lost=request.lost,
             retry_of=request.retry_of,
         ),
     )

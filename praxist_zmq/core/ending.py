@@ -51,8 +51,9 @@ def ending_options(turn: Turn, job: Job) -> tuple[str, ...]:
         )
     if job.state == "drained_unknown":
         return (
-            "look at the log and the results; it is not run again under this tag",
+            "look at the log and the results; it is not run again by itself",
             f"read it: praxist-zmq logs {job.job}",
+            f"run it again, whatever effect it had: praxist-zmq retry --lost {job.job}",
         )
     if job.state == "running":
         attempt = turn.state.live_attempt(job)

@@ -11,17 +11,20 @@ from __future__ import annotations
 from ..protocol import requests as req
 from ..protocol.ids import job_of
 from ..protocol.orders import IdentifyCaller
-from ..protocol.replies import AttemptValidated
+from ..protocol.replies import AttemptValidated, ProgressNoted, Refusal
 from ..protocol.reports import CallerIdentified
+from . import progress as progress_notes
 from .commands import ClientRequest
 from .soft import Inquiry, SoftState
 from .state import BrokerState
-from .turn import Turn
+from .turn import Turn, refusal_of
 
 ANSWER_WITHIN_MS = 2_000
 INQUIRIES_MAX = 1_000
-_LIVE = ("bound", "running")
-"""An evaluator may ask before the report of its start is here: the launcher knows."""
+_LIVE = ("bound", "running", "exited")
+"""An evaluator may ask before the report of its start is here: the launcher knows. And it may have
+ended while others of the attempt live, which hold its slot and would wait for it in vain."""
+INSIDERS_MAX = 10_000
 
 
 def validate(
@@ -31,16 +34,42 @@ def validate(
     reason = _refuted(turn.state, turn.soft, command, request)
     if reason is not None:
         return _outside(request.attempt, reason)
+    _inquire(turn, command, request.attempt)
+    return None
+
+
+def progress(
+    turn: Turn, command: ClientRequest, request: req.ReportProgress
+) -> ProgressNoted | None:
+    """The answer to news of progress; None when the launcher must look first whose they are.
+
+    The evaluator's group is believed by the sender's own word. From any other group the launcher
+    looks once whether the process that the kernel names is inside. Raises what `progress.check`
+    raises, and `not_yours`.
+    """
+    attempt = progress_notes.check(turn, request)
+    in_group = attempt.leader is None or attempt.leader.pid == request.pgid
+    if in_group or (attempt.attempt, command.pid) in turn.soft.insiders:
+        return progress_notes.take(turn, attempt, request)
+    if not command.pid or len(turn.soft.inquiries) >= INQUIRIES_MAX:
+        raise progress_notes.not_inside(request)
+    _inquire(turn, command, request.attempt, request)
+    return None
+
+
+def _inquire(
+    turn: Turn, command: ClientRequest, attempt: str, news: req.ReportProgress | None = None
+) -> None:
     soft = turn.soft
     soft.inquiry_counter += 1
     soft.inquiries[soft.inquiry_counter] = Inquiry(
         address=command.address,
         request_id=command.request_id,
-        attempt=request.attempt,
+        attempt=attempt,
         pid=command.pid or 0,
         until_ms=turn.stamp.mono_ms + ANSWER_WITHIN_MS,
+        news=news,
     )
-    return None
 
 
 def _refuted(
@@ -90,10 +119,26 @@ def identified(turn: Turn, report: CallerIdentified) -> None:
 def _answer(turn: Turn, number: int, *, inside: bool, reason: str) -> None:
     inquiry = turn.soft.inquiries.pop(number)
     name = inquiry.attempt
-    reply = _outside(name, reason)
-    if inside:
+    reply: AttemptValidated | ProgressNoted | Refusal = _outside(name, reason)
+    if inquiry.news is not None:
+        reply = _of_progress(turn, inquiry, inquiry.news, inside=inside)
+    elif inside:
         reply = AttemptValidated(inside=True, attempt=name, job=job_of(name), reason=reason)
     turn.send("client", reply, inquiry.address, inquiry.request_id)
+
+
+def _of_progress(
+    turn: Turn, inquiry: Inquiry, news: req.ReportProgress, *, inside: bool
+) -> ProgressNoted | Refusal:
+    attempt = turn.state.attempts.get(inquiry.attempt)
+    if not inside or attempt is None:
+        return refusal_of(progress_notes.not_inside(news))
+    insiders = turn.soft.insiders
+    insiders.add((inquiry.attempt, inquiry.pid))
+    if len(insiders) > INSIDERS_MAX:
+        live = turn.state.attempts
+        turn.soft.insiders = {one for one in insiders if one[0] in live}
+    return progress_notes.take(turn, attempt, news)
 
 
 def _outside(attempt: str, reason: str) -> AttemptValidated:

@@ -22,7 +22,7 @@ class RetryDecision:
     """Either another attempt, or the job's end."""
 
     again: bool
-    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage"] | None = None
+    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage", "lost"] | None = None
     consumed: bool = False
     state: Literal["completed", "failed", "cancelled", "drained_unknown"] | None = None
     category: FailureCategory | None = None
@@ -40,16 +40,20 @@ def decide_retry(
     ending: bool,
     lacking: bool = False,
     free: bool = False,
+    rerun_lost: bool = False,
 ) -> RetryDecision:
     """The consequence of an attempt's end.
 
     `cut_short` says that we ended it (`ended_by_us`), `ending` that the run or its generation takes
     no more: then nothing is tried again. `lacking`: it never ran because the host lacked something;
     `free`: another attempt is no retry of its own, for it tried a placement that all wait for.
+    `rerun_lost`: its profile wants it run again where its end is not known.
     """
     if cut_short:
         return RetryDecision(False, state="cancelled", category="interrupted")
     if outcome == "unknown":
+        if rerun_lost and not ending and retries_used < retries_allowed:
+            return RetryDecision(True, reason="lost", consumed=True)
         return RetryDecision(False, state="drained_unknown")
     if outcome == "never_ran":
         if lacking:

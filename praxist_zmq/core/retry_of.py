@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..protocol.ids import job_of
 from .state import BrokerState, Job
-from .transitions import RETRIABLE
+from .transitions import LOST, RETRIABLE
 from .turn import Refused
 
 
@@ -39,7 +39,8 @@ def check_tag(state: BrokerState, job: Job) -> None:
 def followed_already(job: Job, retry_of: str | None) -> str | None:
     """That the named attempt was followed by another one already, in words; None when a retry of it
     is still to be made. Raises Refused `retry_conflict` for an attempt that never was."""
-    if retry_of is None or (job.state in RETRIABLE and retry_of == last_attempt(job)):
+    ended_badly = job.state in RETRIABLE or job.state == LOST
+    if retry_of is None or (ended_badly and retry_of == last_attempt(job)):
         return None
     number = int(retry_of.partition(".")[2])
     if job_of(retry_of) != job.job or number > job.attempt_counter:
@@ -58,7 +59,8 @@ def retry_help(job: Job) -> list[str]:
     if job.state == "drained_unknown":
         return [
             f"its outcome is unknown: look at its results and its log: praxist-zmq logs {job.job}",
-            "if they are no good, run it under another tag: this one may have had its effect",
+            "its processes are proved gone; if its results are no good, run it again, whatever "
+            f"effect it had: praxist-zmq retry --lost {job.job}",
         ]
     if job.state == "completed":
         return ["it has its result; give other science another tag"]

@@ -14,6 +14,7 @@ from ..protocol.claims import Envelope, HostView, Want
 from ..protocol.events import SecretDigest
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptLingers, AttemptUnkillable, HostSampled, ProcessesSeen
+from ..protocol.requests import ReportProgress
 from ..protocol.room import DiskRoom
 from ..protocol.text import OsText
 from ..protocol.views import Progress
@@ -118,6 +119,8 @@ class Inquiry:
     pid: int
     until_ms: int
     asked: bool = False
+    news: ReportProgress | None = None
+    """The progress that it told; None when it asked only."""
 
 
 @dataclass(slots=True)
@@ -170,6 +173,8 @@ class SoftState:
     released: set[str] = field(default_factory=set)
     release_again: set[str] = field(default_factory=set)
     """Those whose GO may have been lost with the link to the launcher."""
+    insiders: set[tuple[str, int]] = field(default_factory=set)
+    """(attempt, pid) of processes that the launcher saw inside, and that told progress."""
     lingering: dict[str, Lingering] = field(default_factory=dict)
     """Attempts whose evaluator or shim is gone -> who keeps them, as the launcher sees it."""
     stuck_told_at_ms: dict[str, int] = field(default_factory=dict)

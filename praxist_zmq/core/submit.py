@@ -27,7 +27,7 @@ from .placement import never_fits, stale_sample
 from .retry_of import followed_already, retry_help
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
-from .transitions import RETRIABLE
+from .transitions import LOST, RETRIABLE
 from .turn import Refused, Turn, refusal_of
 from .views import Viewer, view
 
@@ -303,7 +303,15 @@ def _retry(
             supply_credentials(turn.soft, job, wish.prepared, _same_environment(turn, job, wish))
             verdict = "joined" if job.state in ("queued", "running") else "done"
             return _accepted(turn, job, verdict, False, wish.source, (followed,))
-    if job.state not in RETRIABLE or joined:
+    may = RETRIABLE | {LOST} if wish.submission.lost else RETRIABLE
+    if job.state not in may or joined:
+        if job.state == LOST and not joined and job.peer == wish.submission.peer:
+            raise Refused(
+                "retry_conflict",
+                f"{job.job} is {LOST}: it ran, and nobody knows how it ended",
+                retry_help(job),
+                job=view(turn, job),
+            )
         if changed or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",

@@ -23,10 +23,13 @@ JOB: dict[tuple[str, str], tuple[str, ...]] = {
     ("failed", "job_retried"): ("queued",),
     ("cancelled", "job_retried"): ("queued",),
     ("rejected", "job_retried"): ("queued",),
+    ("drained_unknown", "job_retried"): ("queued",),
 }
 """(state, event kind) -> states it may lead to. An event that carries the state chooses."""
 
-RETRIABLE = frozenset(state for state, event in JOB if event == "job_retried")
+LOST = "drained_unknown"
+"""It ran and is gone, and no record tells how it ended: run again by a word of its own alone."""
+RETRIABLE = frozenset(state for state, event in JOB if event == "job_retried") - {LOST}
 """States in which a job may be run again on request."""
 
 ATTEMPT: dict[tuple[str, str], str] = {

@@ -140,6 +140,7 @@ def _why_ended(job: Job) -> str | None:
 REQUEUED = {
     "exit_75": "it ended with exit 75, which asks for another",
     "never_ran": "it never ran",
+    "lost": "its end is not known, and its profile says `on_lost: requeue`",
     "spawn_failed": "it could not be prepared",
     "host_shortage": "the host lacked what it needed to start",
     "room_gone": "its devices were taken, or the host became too busy, before it began",

@@ -126,7 +126,9 @@ class JobRetried(_Event):
 
     kind: Literal["job_retried"] = "job_retried"
     job: JobId = Field(description="Job")
-    prior_state: Literal["failed", "cancelled", "rejected"] = Field(description="State it was in")
+    prior_state: Literal["failed", "cancelled", "rejected", "drained_unknown"] = Field(
+        description="State it was in"
+    )
     profile: str = Field(description="Profile from now on")
     work_class: WorkClass = Field(description="Class from now on")
     eta_ms: int | None = Field(description="Expected run time")
@@ -145,9 +147,9 @@ class JobRequeued(_Event):
     kind: Literal["job_requeued"] = "job_requeued"
     job: JobId = Field(description="Job")
     attempt: AttemptId = Field(description="Attempt that ended")
-    reason: Literal["exit_75", "never_ran", "spawn_failed", "host_shortage", "room_gone"] = Field(
-        description="Why"
-    )
+    reason: Literal[
+        "exit_75", "never_ran", "spawn_failed", "host_shortage", "room_gone", "lost"
+    ] = Field(description="Why")
     consumed: bool = Field(description="Whether it used up an automatic retry")
 
 

@@ -42,6 +42,12 @@ class Profile(Frozen):
         default=("cpu", "memory"),
         description="Kinds of host pressure that hold this profile back; an empty list is none",
     )
+    on_lost: Literal["hold", "requeue"] = Field(
+        default="hold",
+        description="What follows for a job that ran and whose end is not known, once its "
+        "processes are proved gone. hold: drained_unknown, until `retry --lost`; requeue: run "
+        "again, as one of its automatic retries",
+    )
 
 
 class SchedulerPolicy(Frozen):

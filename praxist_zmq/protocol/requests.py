@@ -52,6 +52,9 @@ class SubmitJob(Frozen):
     )
     lease_id: str | None = Field(default=None, max_length=128, description="Supply lease")
     retry_terminal: bool = Field(default=False, description="Try a failed identity again")
+    lost: bool = Field(
+        default=False, description="With it: also one that ran and whose end is not known"
+    )
     retry_of: FollowedAttempt | None = Field(
         default=None,
         description="With `retry_terminal`: the attempt that this retry follows. It is followed "
@@ -166,6 +169,9 @@ class RetryJob(Frozen):
     retry_of: FollowedAttempt | None = Field(
         default=None, description="The attempt that this retry follows; absent: the last one"
     )
+    lost: bool = Field(
+        default=False, description="Also one that ran and whose end is not known: it runs twice"
+    )
     peer: PeerId | None = Field(default=None, description="Must own the job; absent: its owner")
     command: Command | None = Field(default=None, description="Absent: the stored command")
     cwd: OsText | None = Field(default=None, description="Absent: the stored directory")
@@ -198,8 +204,9 @@ class HoldAdmission(Frozen):
 class ReportProgress(Frozen):
     """How far a running attempt has come, told by a process of its own. Not durable.
 
-    Telemetry: it decides nothing. Taken from the run's own user alone, for a running attempt, and
-    from its own process group by the sender's word.
+    Telemetry: it decides nothing. Taken from the run's own user alone, for an attempt of which
+    anything lives: from its evaluator's process group by the sender's word, from any other when the
+    kernel has the sender below the attempt's shim.
     """
 
     kind: Literal["report_progress"] = "report_progress"

@@ -216,6 +216,22 @@ class Launcher:
         if handle.life.phase is Phase.SWEEPING:
             self._stopping.sweep_step(handle, now)
 
+    def _identified(self, order: orders.IdentifyCaller, handle: Handle | None) -> CallerIdentified:
+        """Whether a caller belongs to an attempt in hand, as long as anything of that lives."""
+        reason: str | None = "the attempt is not in hand"
+        if handle is not None and handle.life.shim is not None:
+            if handle.life.phase is Phase.SWEEPING:
+                proved = {stat.pid for stat in self._stopping.members(handle).ours}
+                reason = None if order.pid in proved else "the caller is not proved to be of it"
+            else:
+                reason = belongs_to(order.pid, handle.life.shim, handle.life.leader)
+        return CallerIdentified(
+            attempt=order.attempt,
+            inquiry=order.inquiry,
+            inside=reason is None,
+            detail=reason or "",
+        )
+
     # -- orders
 
     def _obey(self, order: orders.Order) -> None:
@@ -227,7 +243,7 @@ class Launcher:
         attempts = self._attempts
         handle = attempts.handles.get(order.attempt)
         if isinstance(order, orders.IdentifyCaller):
-            attempts.outbox.append(_identified(order, handle))
+            attempts.outbox.append(self._identified(order, handle))
             return
         if isinstance(order, orders.SpawnAttempt):
             attempts.spawn(order) if handle is None else attempts.repeat(handle)
@@ -254,19 +270,6 @@ class Launcher:
             self._stopping.stop(handle, order.grace_ms)
         elif isinstance(order, orders.ForgetAttempt):
             attempts.forget(handle)
-
-
-def _identified(order: orders.IdentifyCaller, handle: Handle | None) -> CallerIdentified:
-    """Whether a caller belongs to an attempt in hand."""
-    reason: str | None = "the attempt is not in hand"
-    if handle is not None and handle.life.shim is not None:
-        reason = belongs_to(order.pid, handle.life.shim, handle.life.leader)
-    return CallerIdentified(
-        attempt=order.attempt,
-        inquiry=order.inquiry,
-        inside=reason is None,
-        detail=reason or "",
-    )
 
 
 def _nothing(_: int) -> None:

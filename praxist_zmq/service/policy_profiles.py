@@ -8,6 +8,7 @@ Source: seed 000 "Task Contract"; profile fields as in the reference of the orig
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +32,7 @@ GPU_COUNT_MAX = 1_024
 LIST_MAX = 100
 DOMAINS: tuple[str, ...] = get_args(PressureDomain)
 ACCELERATORS: tuple[str, ...] = get_args(Profile.model_fields["accelerator"].annotation)
+ON_LOST = ("hold", "requeue")
 _DEFAULT_DOMAINS: tuple[str, ...] = Profile.model_fields["pressure_domains"].default
 _FIELDS = tuple(Profile.model_fields)
 _NAME: TypeAdapter[str] = TypeAdapter(ProfileName)
@@ -117,6 +119,9 @@ class _Profiles:
             values["pressure_domains"] = self._domains(
                 found["pressure_domains"].value, join(path, "pressure_domains")
             )
+        if "on_lost" in found:
+            choice = self._choice(found["on_lost"].value, join(path, "on_lost"), ON_LOST)
+            values["on_lost"] = choice or "hold"
         return Profile(**values)
 
     def _without_effect(self, void: list[Entry], demand: dict[str, Any], path: str) -> None:
@@ -141,14 +146,17 @@ class _Profiles:
         key = join(path, "accelerator")
         if entry is None:
             return None if self._findings.mistyped(key) else "cpu"
-        node = entry.value
+        return self._choice(entry.value, key, ACCELERATORS)
+
+    def _choice(self, node: Node, key: str, choices: Sequence[str]) -> str | None:
+        """One of a few words. Anything else is an error in legacy mode too, and None."""
         text = node.value if isinstance(node, ScalarNode) and node.tag == TEXT_TAG else ""
-        if text.strip().lower() in ACCELERATORS:
+        if text.strip().lower() in choices:
             return text.strip().lower()
-        help = nearest(text, ACCELERATORS)
         shown = f'"{text[:40]}"' if text else kind_of(node)
-        message = f'must be "cpu" or "gpu", got {shown}'
-        self._findings.error("PZ102", node, key, message, help)
+        wanted = " or ".join(f'"{choice}"' for choice in choices)
+        message = f"must be {wanted}, got {shown}"
+        self._findings.error("PZ102", node, key, message, nearest(text, choices))
         return None
 
     def _gpu_count(self, entry: Entry | None, gpu: bool, path: str) -> int:

@@ -83,3 +83,22 @@ def test_a_copied_environment_and_another_s_directory_are_outside(make_run: Make
         assert "stolen" in {job.tag for job in client.queue(include_terminal=True)}
     run.down()
     assert os.path.isdir(run.dir)
+
+
+def test_a_child_that_outlives_its_evaluator_launches_inside_too(make_run: MakeRun) -> None:
+    run = make_run(slots=1)
+    run.up()
+    inner = _launch(run, "inner", "sh", "-c", "echo nested")
+    gate = run.gate("ended")
+    wait = f"until [ -e {gate} ]; do sleep 0.05; done"
+    job = _shell(run, "outer", f"({wait}; {inner}; echo code $?) & exit 0")
+    wait_until(lambda: "lives on" in str(run.show(job).note), "the evaluator to end")
+    run.open_gate("ended")
+    with run.client() as client:
+        assert client.wait(job, 60).state == "completed"
+        assert len(client.queue(include_terminal=True)) == 1
+    log = run.paths.attempt_log(f"{job}.1").read_text()
+    assert "nested" in log
+    assert "code 0" in log
+    run.down()
+    oracle.check_ended(run)

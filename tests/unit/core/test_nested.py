@@ -10,9 +10,9 @@ import pytest
 from praxist_zmq.core import nested
 from praxist_zmq.core.commands import ClientRequest, LauncherSaid
 from praxist_zmq.protocol.orders import IdentifyCaller
-from praxist_zmq.protocol.replies import AttemptValidated
-from praxist_zmq.protocol.reports import CallerIdentified
-from praxist_zmq.protocol.requests import SubmitJob, ValidateAttempt
+from praxist_zmq.protocol.replies import AttemptValidated, ProgressNoted, Refusal
+from praxist_zmq.protocol.reports import AttemptLeaderExited, CallerIdentified
+from praxist_zmq.protocol.requests import ReportProgress, SubmitJob, ValidateAttempt
 from tests.support.broker_world import World
 
 DIRECTORY = "/run/dir/resource_scheduler/attempts/j-1.1"
@@ -118,3 +118,49 @@ def test_a_launcher_that_is_away_is_asked_when_it_is_back() -> None:
     told = answer(world)
     assert told is not None
     assert told.inside
+
+
+def leader_exits(world: World) -> None:
+    """The evaluator ends while a descendant of it lives on."""
+    report = AttemptLeaderExited(attempt="j-1.1", exit_code=0, signal=None, survivors=(77,))
+    world.turn(LauncherSaid("launcher", report))
+    assert world.broker.state.attempts["j-1.1"].phase == "exited"
+
+
+def test_what_outlives_its_evaluator_is_inside_as_long_as_it_holds_the_slot() -> None:
+    world = running_world()
+    leader_exits(world)
+    claim(world)
+    assert answer(world) is None
+    look(world, inside=True)
+    told = answer(world)
+    assert told is not None
+    assert (told.inside, told.job) == (True, "j-1")
+
+
+@pytest.mark.parametrize("exited", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_progress_from_another_group_counts_when_the_launcher_sees_its_sender_inside(
+    inside: bool, exited: bool
+) -> None:
+    world = running_world()
+    if exited:
+        leader_exits(world)
+    request = ReportProgress(attempt="j-1.1", pgid=4242, done=1, total=2)
+
+    def tell(name: str) -> Any:
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        world.turn(ClientRequest("me", name, digest, request, 0, 77))
+        return world.replies.get(name, [None])[-1]
+
+    assert tell("first") is None
+    look(world, inside=inside)
+    told = world.replies["first"][-1]
+    if not inside:
+        assert isinstance(told, Refusal)
+        assert told.code == "not_yours"
+        return
+    assert isinstance(told, ProgressNoted)
+    assert told.taken
+    again = tell("second")
+    assert isinstance(again, ProgressNoted), "one that was seen inside is not looked at again"

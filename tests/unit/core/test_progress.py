@@ -54,7 +54,6 @@ def test_it_is_shown_and_never_goes_back() -> None:
         ({"text": "ü" * 600}, "too_large"),
         ({"attempt": "j-1.2"}, "unknown_job"),
         ({"attempt": "j-9.1"}, "unknown_job"),
-        ({"pgid": 1}, "not_yours"),
     ],
 )
 def test_what_does_not_fit_is_refused(more: dict[str, Any], code: str) -> None:
