@@ -54,6 +54,13 @@ def followed_already(job: Job, retry_of: str | None) -> str | None:
     return f"{retry_of} was already followed by {last_attempt(job)}; nothing more is run"
 
 
+def retry_conflict(job: Job) -> str:
+    """Why a retry may not change a job in its state, in words."""
+    if job.state == LOST:
+        return f"{job.job} is {LOST}: it ran, and nobody knows how it ended"
+    return f"{job.job} is {job.state}; a changed request cannot retry it"
+
+
 def retry_help(job: Job) -> list[str]:
     """What to do about a job whose state a retry may not change."""
     if job.state == "drained_unknown":

@@ -24,7 +24,7 @@ from .exec_limits import check_command, check_environment
 from .generation_gate import generation_of, generation_refusal
 from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
-from .retry_of import followed_already, retry_help
+from .retry_of import followed_already, retry_conflict, retry_help
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
 from .transitions import LOST, RETRIABLE
@@ -305,17 +305,11 @@ def _retry(
             return _accepted(turn, job, verdict, False, wish.source, (followed,))
     may = RETRIABLE | {LOST} if wish.submission.lost else RETRIABLE
     if job.state not in may or joined:
-        if job.state == LOST and not joined and job.peer == wish.submission.peer:
+        lost = job.state == LOST and not joined
+        if changed or lost or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",
-                f"{job.job} is {LOST}: it ran, and nobody knows how it ended",
-                retry_help(job),
-                job=view(turn, job),
-            )
-        if changed or job.peer != wish.submission.peer:
-            raise Refused(
-                "retry_conflict",
-                f"{job.job} is {job.state}; a changed request cannot retry it",
+                retry_conflict(job),
                 retry_help(job),
                 job=view(turn, job),
             )
