@@ -55,8 +55,9 @@ def advise_repeat(error: PraxistError, request: Json) -> PraxistError:
     """When the answer to a retry was lost: the repeat that is safe."""
     attempt = request.get("retry_of")
     if attempt is not None and error.code in LOST:
+        lost = "--lost " if request.get("lost") else ""
         how = (
-            f"praxist-zmq retry {attempt}"
+            f"praxist-zmq retry {lost}{attempt}"
             if request["kind"] == "retry_job"
             else f"--retry-of {attempt} in the place of --retry-terminal"
         )

@@ -75,7 +75,7 @@ def test_killed_shim_while_nobody_watches(make_run: MakeRun) -> None:
                 run.up()
                 run.cli("cancel", job, "--yes").ok()
                 ended = client.wait(job, 60)
-                assert ended.state == "drained_unknown"
+                assert ended.state == "cancelled"
                 wait_until(lambda: not os.path.exists(f"/proc/{evaluator}"), "the orphan to end")
                 late.check()
             finally:
@@ -138,12 +138,12 @@ def test_an_escapee_holds_an_adopted_attempt(make_run: MakeRun) -> None:
         run.open_gate("end")
         wait_until(lambda: run.read_lines("end"), "the evaluator to end")
         run.cli("cancel", first, "--yes").ok()
-        named = f"unkillable: {daemon};"
+        named = f"(pid {daemon}, "
         wait_until(lambda: named in str(client.show(first).note), "the daemon to be named", 30)
         assert os.path.exists(f"/proc/{daemon}")
         assert client.show(second).state == "queued"
         run.open_gate("daemon")
-        assert client.wait(first, 60).state == "drained_unknown"
+        assert client.wait(first, 60).state == "cancelled"
         assert client.wait(second, 60).exit_code == 3
     run.down()
     oracle.check_ended(run)

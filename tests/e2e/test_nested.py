@@ -92,7 +92,7 @@ def test_a_child_that_outlives_its_evaluator_launches_inside_too(make_run: MakeR
     gate = run.gate("ended")
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"
     job = _shell(run, "outer", f"({wait}; {inner}; echo code $?) & exit 0")
-    wait_until(lambda: "lives on" in str(run.show(job).note), "the evaluator to end")
+    wait_until(lambda: "evaluator ended" in str(run.show(job).note), "the evaluator to end")
     run.open_gate("ended")
     with run.client() as client:
         assert client.wait(job, 60).state == "completed"

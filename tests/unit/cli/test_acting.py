@@ -230,6 +230,7 @@ def test_retry_sends_the_stored_or_a_new_command(scheduler: FakeScheduler, call:
     ("words", "advice"),
     [
         (("retry", "j-1"), "praxist-zmq retry j-1.1"),
+        (("retry", "--lost", "j-1"), "praxist-zmq retry --lost j-1.1"),
         (
             ("submit", "--peer", "p", "--tag", "mixup", "--retry-terminal", "--", "true"),
             "--retry-of j-1.1 in the place of --retry-terminal",
@@ -247,6 +248,41 @@ def test_a_retry_without_an_answer_is_told_how_to_be_repeated(
     assert " ".join(outcome.err.split()).endswith(f"runs it once in any case: {advice}")
     outcome = call("--json", *words)
     assert advice in outcome.out
+
+
+def test_retry_lost_takes_each_lost_job_on_its_own(scheduler: FakeScheduler, call: Call) -> None:
+    lost = [view(**{**FAILED, "job": name, "state": "drained_unknown"}) for name in ("j-1", "j-2")]
+    scheduler.answers["list_jobs"] = {"kind": "jobs", "jobs": lost}
+    scheduler.answers["show_job"] = {"kind": "job", "job": {**lost[0], "attempt": "j-1.1"}}
+    scheduler.answers["retry_job"] = submitted(view(), "retrying")
+    assert call("retry", "--lost").exit_code == 0
+    asked = [r for r in scheduler.requests if r["kind"] == "retry_job"]
+    assert [(r["job"], r["lost"]) for r in asked] == [("j-1", True), ("j-2", True)]
+    scheduler.answers["retry_job"] = PraxistError("retry_conflict", "no")
+    assert call("retry", "--lost").exit_code == 1
+    assert call("retry").exit_code == 2
+    assert call("retry", "--lost", "--presume-dead").exit_code == 2
+
+
+def test_retry_presume_dead_waits_for_the_end_first(scheduler: FakeScheduler, call: Call) -> None:
+    ended = {**FAILED, "state": "cancelled", "attempt": "j-1.1"}
+    scheduler.answers["cancel_jobs"] = {
+        "kind": "cancelled_jobs",
+        "results": [{"job": "j-1", "outcome": "ending", "code": None, "detail": ""}],
+    }
+    scheduler.history["j-1"] = [view(**ended)]
+    scheduler.answers["show_job"] = {"kind": "job", "job": view(**ended)}
+    scheduler.answers["retry_job"] = submitted(view(), "retrying")
+    assert call("retry", "j-1", "--presume-dead").exit_code == 0
+    kinds = [request["kind"] for request in scheduler.requests]
+    assert kinds == ["cancel_jobs", "watch_job", "show_job", "retry_job"]
+    assert scheduler.requests[0]["presume_dead"] is True
+    scheduler.answers["cancel_jobs"]["results"][0].update(
+        outcome="refused", code="not_cancellable", detail="it is not out of sight"
+    )
+    outcome = call("retry", "j-1", "--presume-dead")
+    assert outcome.exit_code == 65
+    assert "not out of sight" in outcome.err
 
 
 def _stopping(dry_run: bool) -> dict[str, object]:

@@ -70,6 +70,11 @@ def test_a_whole_task_file_is_read_and_other_keys_are_ignored(tmp_path: Path) ->
     assert (gpu.gpu_count, gpu.gpu_memory_gb, gpu.pressure_domains) == (1, 20.0, ())
 
 
+def test_a_profile_says_what_follows_when_its_end_is_lost() -> None:
+    policy, _ = warnings_of("mode: central\nprofiles: {a: {on_lost: Requeue}, b: {}}\n")
+    assert [policy.profiles[name].on_lost for name in "ab"] == ["requeue", "hold"]
+
+
 def test_defaults_are_the_documented_ones() -> None:
     policy, warnings = warnings_of("mode: central\n")
     assert policy == SchedulerPolicy()
@@ -195,6 +200,8 @@ def test_a_profile_name_that_yaml_reads_as_something_else_is_refused(name: str) 
         ("{accelerator: gpu, gpu_memory_gb: false}", "must be a finite number"),
         ("{accelerator: gpu, gpu_count: 2000}", "must be at most 1024"),
         ("{accelerator: gpu, gpu_cuont: 2}", "did you mean `gpu_count`?"),
+        ("{on_lost: requeu}", 'must be "hold" or "requeue", got "requeu"'),
+        ("{on_lost: true}", 'must be "hold" or "requeue"'),
         ("{pressure_domains: cpu}", "must be a list"),
         ("{pressure_domains: [on]}", "unknown pressure domain true or false"),
         ("~", "must be a mapping, not nothing"),
