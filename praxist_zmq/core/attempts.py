@@ -118,7 +118,8 @@ def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
     soft.launcher_ready = True
     soft.release_again = set(soft.released)
     soft.launcher_lost = None
-    turn.order(Welcome(epoch=state.epoch))
+    cap_mib = max(1, round(state.policy.experiment_log_max_gb * 1024))
+    turn.order(Welcome(epoch=state.epoch, log_cap_mib=cap_mib))
     in_hand = set(report.attempts)
     for attempt in state.attempts.values():
         if attempt.attempt not in in_hand:

@@ -32,8 +32,12 @@ def tag_words(state: BrokerState, job: Job) -> str | None:
 def check_tag(state: BrokerState, job: Job) -> None:
     """Raises Refused `tag_given_back` for a job that holds its tag no more."""
     words = tag_words(state, job)
-    if words is not None:
-        raise Refused("tag_given_back", f"{job.job}: {words}")
+    if words is None:
+        return
+    holder = state.identities.get(job.identity)
+    named = f"retry that one, if it is meant: praxist-zmq retry {holder}"
+    help = [] if holder is None else [named, "other science needs another tag"]
+    raise Refused("tag_given_back", f"{job.job}: {words}", help)
 
 
 def followed_already(job: Job, retry_of: str | None) -> str | None:

@@ -20,6 +20,7 @@ from ..errors import PraxistError
 from ..protocol.evidence import EvidenceRecord, ExitRecord, GoRecord, ReadyRecord, StartedRecord
 from ..protocol.limits import LOG_TAIL_BYTES
 from ..protocol.process import ProcessIdentity
+from .log_cap import take_middle_out
 from .paths import RunPaths
 from .shim import EVIDENCE
 
@@ -120,6 +121,24 @@ class AttemptFiles:
         with contextlib.suppress(OSError):  # a file system without locks: then none tells anything
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
+
+    def cap_log(self, attempt: str, cap_bytes: int) -> int:
+        """Take the middle out of a log that is over its cap; the bytes that came back.
+
+        Raises OSError.
+        """
+        parent = self._descend("logs", "experiments")
+        try:
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            fd = os.open(f"{attempt}.log", flags, dir_fd=parent)
+        finally:
+            os.close(parent)
+        try:
+            found = os.fstat(fd)
+            plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+            return take_middle_out(fd, cap_bytes) if plain else 0
+        finally:
+            os.close(fd)
 
     def evidence(self, attempt: str, shim: ProcessIdentity) -> Evidence:
         """What the shim left; lines of another attempt, shim or shape are not there."""

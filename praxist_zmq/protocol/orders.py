@@ -20,6 +20,9 @@ class Welcome(Frozen):
 
     kind: Literal["welcome"] = "welcome"
     epoch: int = Field(description="The broker's epoch")
+    log_cap_mib: int | None = Field(
+        default=None, ge=1, description="The most that one log may take of the disk; null: no cap"
+    )
 
 
 class Announce(Frozen):

@@ -95,6 +95,13 @@ class SchedulerPolicy(Frozen):
         description="Pause before the first automatic retry, seconds; each further one waits twice "
         "as long, ten minutes at most",
     )
+    experiment_log_max_gb: float = Field(
+        default=10.0,
+        ge=0.001,
+        le=1_000_000,
+        description="The most that the log of one attempt takes of the disk, GiB; over it the "
+        "middle is taken out, head and tail stay",
+    )
     deadline_admission: bool = Field(
         default=True, description="Refuse what cannot end before the generation's deadline"
     )

@@ -30,6 +30,7 @@ from .adoption import Adoption
 from .attempt_handle import Handle
 from .attempts import Attempts
 from .child_config import supervisor_gone
+from .log_caps import LogCaps
 from .stopping import EndingByOrder, Strays
 from .wakeups import Wakeups
 
@@ -73,6 +74,7 @@ class Launcher:
         limit = raise_open_files()
         self._nursery = Nursery(clock, inherited)
         self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups, limit)
+        self._log_caps = LogCaps(self._attempts.files)
         self._adoption = Adoption(self._attempts)
         self._stopping = EndingByOrder(self._attempts, strays)
         self._wakeups.watch(self._signals.fileno(), self._on_signals)
@@ -102,6 +104,7 @@ class Launcher:
             if handle.lingers_at_ms is not None and handle.lingers_at_ms <= now:
                 self._stopping.look_who_lingers(handle, now)
         self._exchange()
+        self._log_caps.look(self._attempts.handles.values(), now)
 
     def finish(self) -> None:
         """Leave the loop after this turn."""
@@ -162,6 +165,9 @@ class Launcher:
         times += [h.lingers_at_ms for h in handles if h.lingers_at_ms is not None]
         if self._owed_at_ms is not None:
             times.append(self._owed_at_ms)
+        look_ms = self._log_caps.due_ms(handles)
+        if look_ms is not None:
+            times.append(look_ms)
         waits = [max(0, min(times) - self._clock.mono_ms())] if times else []
         if timeout_ms is not None:
             waits.append(timeout_ms)
@@ -236,6 +242,7 @@ class Launcher:
 
     def _obey(self, order: orders.Order) -> None:
         if isinstance(order, orders.Welcome):
+            self._log_caps.set(order.log_cap_mib)
             return
         if isinstance(order, orders.Announce):
             self._announce()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from praxist_zmq.host.identity import is_alive
-from praxist_zmq.protocol.orders import AbandonAttempt, Announce, StopAttempt
+from praxist_zmq.protocol.orders import AbandonAttempt, Announce, StopAttempt, Welcome
 from tests.support.launcher_harness import Bench, daemon_code
 from tests.support.wait import wait_until
 
@@ -349,3 +349,21 @@ def test_a_running_evaluator_has_a_manifest_until_it_has_ended(
     end.touch()
     bench.ended("j-1.1")
     assert not manifest.exists()
+
+
+def test_a_log_over_its_cap_loses_its_middle_and_its_experiment_notices_nothing(
+    bench: Bench, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    script = (
+        'head -c 8000000 /dev/zero; echo done; while [ ! -e "$0" ]; do sleep 0.02; done; exit 3'
+    )
+    bench.launch("j-1.1", ["sh", "-c", script, str(go)])
+    log = bench.run.attempt_log("j-1.1")
+    wait_until(lambda: log.stat().st_size > 8_000_000, "the log to be written")
+    bench.order(Welcome(epoch=1, log_cap_mib=1))
+    wait_until(lambda: log.stat().st_blocks * 512 < 2**20, "the middle to be taken out")
+    go.touch()
+    ended = bench.ended("j-1.1")
+    assert (ended.exit_code, log.stat().st_size) == (3, 8_000_005)
+    assert ended.log_tail.endswith("done\n")
