@@ -80,4 +80,5 @@ def end_presumed_dead(client: Caller, job: str, timeout_s: float) -> None:
     (told,) = ask(client, request, timeout_s)["results"]
     if told["outcome"] == "refused":
         raise PraxistError(told["code"], told["detail"])
-    ask(client, {"kind": "watch_job", "job": name, "until": "terminal"}, END_WITHIN_S)
+    ended = {"kind": "watch_job", "job": name, "after_version": 0, "until": "terminal"}
+    ask(client, ended, END_WITHIN_S)
