@@ -14,6 +14,7 @@ _WORDS = {
     "gpu_count_short": "GPU count",
     "gpu_needs_exclusive": "needs GPU alone",
     "gpu_held_exclusive": "GPU held alone",
+    "gpu_held_elsewhere": "GPU of another scope",
     "gpu_reserved": "GPU kept for older",
     "peer_cap": "peer cap",
     "run_limit": "run limit",

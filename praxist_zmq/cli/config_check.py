@@ -11,6 +11,9 @@ from pathlib import Path
 
 import click
 
+from ..core.elsewhere import elsewhere_words
+from ..host.default_scope import host_scope
+from ..host.device_names import held_elsewhere
 from ..protocol.reports import HostSampled
 from ..service.child_config import SimulatedDevices
 from ..service.device_choice import DeviceRequest
@@ -68,12 +71,13 @@ def check_command(
     check = check_file(file)
     if check.policy is not None and check.policy.mode != "central":
         check = _with(check, warnings=[not_served(check)])
-    sample, verdicts = None, []
+    sample, verdicts, elsewhere = None, [], []
     if host and check.policy is not None:
         sample = read_host(sim if isinstance(sim, SimulatedDevices) else None)
         verdicts = judge(check.policy.profiles, sample)
+        elsewhere = _elsewhere(sample)
         check = _judged(check, verdicts, sample)
-    _print(settings, form, str(file), check, sample, verdicts)
+    _print(settings, form, str(file), check, sample, verdicts, elsewhere)
     if check.errors:
         return EXIT_INVALID
     return EXIT_STRICT if strict and check.warnings else 0
@@ -118,10 +122,11 @@ def _print(
     check: PolicyCheck,
     sample: HostSampled | None,
     verdicts: list[ProfileVerdict],
+    elsewhere: list[str],
 ) -> None:
     found = report.told(check)
     if form == "json":
-        output.document(_document(name, check, sample, verdicts))
+        output.document(_document(name, check, sample, verdicts, elsewhere))
     elif form == "github":
         output.answer(*report.github(name, found))
     elif form == "concise":
@@ -130,17 +135,30 @@ def _print(
         columns = output.terminal_columns() if is_terminal(sys.stdout) else PIPE_COLUMNS
         output.answer(*report.full(name, check, found, columns, settings))
         if sample is not None and not settings.quiet:
-            output.page(settings, [*_host_lines(sample, verdicts), ""])
+            output.page(settings, [*_host_lines(sample, verdicts, elsewhere), ""])
         if found or not settings.quiet:
             output.page(settings, [report.summary(name, check)])
 
 
-def _host_lines(sample: HostSampled, verdicts: list[ProfileVerdict]) -> list[str]:
-    """The devices, and one line a profile."""
+def _elsewhere(sample: HostSampled) -> list[str]:
+    """The devices of the sample that other host scopes than ours hold now, in words."""
+    held = {other.uuid: other for other in held_elsewhere(host_scope())}
+    return [
+        f"GPU {device.index} is {elsewhere_words(held[device.uuid])}"
+        for device in sample.devices
+        if device.uuid in held
+    ]
+
+
+def _host_lines(
+    sample: HostSampled, verdicts: list[ProfileVerdict], elsewhere: list[str]
+) -> list[str]:
+    """The devices, one line for each that is another scope's now, and one line a profile."""
     mark = "SIMULATED " if sample.simulated else ""
     lines = [f"host  {count(len(sample.devices), f'{mark}GPU')}"]
     if sample.probe_state != "available":
         lines[0] += f"; {sample.probe_state}: {safe(sample.probe_reason or 'no reason given')}"
+    lines += [f"  {safe(words)}" for words in elsewhere]
     width = max(len(safe(verdict.profile)) for verdict in verdicts)
     words = {True: "can run", False: "can never run", None: "not known"}
     for verdict in verdicts:
@@ -150,7 +168,11 @@ def _host_lines(sample: HostSampled, verdicts: list[ProfileVerdict]) -> list[str
 
 
 def _document(
-    name: str, check: PolicyCheck, sample: HostSampled | None, verdicts: list[ProfileVerdict]
+    name: str,
+    check: PolicyCheck,
+    sample: HostSampled | None,
+    verdicts: list[ProfileVerdict],
+    elsewhere: list[str],
 ) -> dict[str, object]:
     host: dict[str, object] | None = None
     if sample is not None:
@@ -159,6 +181,7 @@ def _document(
             "simulated": sample.simulated,
             "state": sample.probe_state,
             "reason": sample.probe_reason,
+            "held_elsewhere": elsewhere,
             "profiles": [dataclasses.asdict(verdict) for verdict in verdicts],
         }
     return {

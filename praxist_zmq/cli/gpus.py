@@ -16,6 +16,7 @@ from .table import Column, print_table
 from .words import device_name, is_simulated, run_words, safe
 
 HELD = "held"
+ELSEWHERE = "elsewhere"
 _EXTERNAL = re.compile(r"pid (?P<pid>\d+)(?:.*?, user (?P<user>[^,]+))?")
 _LEGEND = (
     "NOW to FREE in % of compute; free = 100 - external - the larger of declared and own observed; "
@@ -76,6 +77,11 @@ def command(ctx: click.Context, fields: tuple[str, ...] | None) -> int:
     short = settings.format == "table"
     print_table(settings, _COLUMNS, [row(device, short=short) for device in devices])
     told = [safe(d["reason"]) for d in devices if d["state"] == "available" and d.get("reason")]
+    told += [
+        f"GPU {device['index']} is {safe(device['held_elsewhere'])}"
+        for device in devices
+        if device.get("held_elsewhere")
+    ]
     if short and told:
         output.page(settings, told)
     if short and devices:
@@ -92,7 +98,7 @@ def row(device: Json, *, short: bool) -> list[object]:
         device["index"],
         _short(device) if short else device["uuid"],
         "SIMULATED" if is_simulated(device["uuid"]) else device["name"],
-        "" if short and device["state"] == "available" else device["state"],
+        _state(device, short=short),
         _number(device["utilization_pct"]),
         "alone" if device["exclusive"] else _number(device["declared_utilization_pct"]),
         _number(device["external_utilization_pct"]),
@@ -102,6 +108,14 @@ def row(device: Json, *, short: bool) -> list[object]:
         _jobs(device),
         ", ".join([*_own_run(device), *map(run_words, device["other_runs"])]),
     ]
+
+
+def _state(device: Json, *, short: bool) -> str:
+    """The driver's word; of a device that another host scope holds, that."""
+    state: str = device["state"]
+    if device.get("held_elsewhere"):
+        return ELSEWHERE
+    return "" if short and state == "available" else state
 
 
 def _short(device: Json) -> str:
@@ -121,7 +135,7 @@ def _free(device: Json) -> str:
     """What the broker counts as free; unknown stays unknown."""
     if device["state"] != "available":
         return "?"
-    if device["exclusive"]:
+    if device["exclusive"] or device.get("held_elsewhere"):
         return HELD
     return _number(device.get("free_utilization_pct"))
 
@@ -129,7 +143,7 @@ def _free(device: Json) -> str:
 def _free_memory(device: Json) -> str:
     if device["state"] != "available":
         return "?"
-    if device["exclusive"]:
+    if device["exclusive"] or device.get("held_elsewhere"):
         return HELD
     return _gib(device.get("free_memory_mib"))
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import click
 
+from ..core.elsewhere import elsewhere_words
 from ..errors import PraxistError
 from ..host.clock import SystemClock
 from ..host.default_scope import host_scope as scope_directory
 from ..host.liveness import NamedProcess, liveness
 from ..host.paths import HostPaths, canonical
+from ..protocol.claims import DeviceElsewhere
 from ..protocol.envelope import Json
 from ..transport.request import Requester
 from . import output
@@ -111,6 +113,7 @@ def host_document(view: Json, mono_ms: int) -> Json:
         "limit": view["limit"] or None,
         "allocations": [_allocation(row) for row in rows],
         "claims": [_claim(row, names, mono_ms) for row in view.get("leases", ())],
+        "devices_elsewhere": list(view.get("elsewhere", ())),
     }
 
 
@@ -256,11 +259,17 @@ def _head_lines(view: Json, content: Json) -> list[str]:
     lines += [f"{safe(name)} waits for {wait}" for name, wait in waiting[:WAITING_SHOWN_MAX]]
     if len(waiting) > WAITING_SHOWN_MAX:
         lines.append(f"{count(len(waiting) - WAITING_SHOWN_MAX, 'more run')} wait")
+    lines += [_elsewhere_line(other) for other in content["devices_elsewhere"]]
     claims: list[Json] = content["claims"]
     lines += [_lease_line(claim) for claim in claims[:LEASES_SHOWN_MAX]]
     if len(claims) > LEASES_SHOWN_MAX:
         lines.append(count(len(claims) - LEASES_SHOWN_MAX, "more lease"))
     return lines
+
+
+def _elsewhere_line(other: Json) -> str:
+    """A device that belongs to another host scope now."""
+    return safe(f"{device_name(other['uuid'])} is {elsewhere_words(DeviceElsewhere(**other))}")
 
 
 def _down_line(run: Json) -> str:

@@ -146,6 +146,7 @@ _BLOCKERS = (
     ("gpu_count_short", "too few devices are free at once"),
     ("gpu_needs_exclusive", "its demand is unknown: it needs devices for itself"),
     ("gpu_held_exclusive", "the devices are held by one job alone"),
+    ("gpu_held_elsewhere", "the devices are held by another host scope"),
     ("gpu_reserved", "the devices are kept for a job that has waited longer"),
     ("fair_share", "what is free is for a run that holds less and waits"),
     ("probe_unknown", "the accelerator driver does not answer; unknown is never zero"),

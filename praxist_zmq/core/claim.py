@@ -72,6 +72,7 @@ from .claim_commands import (
     BrokersGone,
     BrokerUnreachable,
     ClaimCommand,
+    DevicesElsewhere,
     ProcessesProvedAbsent,
     RegistryStarted,
 )
@@ -93,7 +94,7 @@ class ClaimMachine:
         self.state = ClaimState() if snapshot is None else ClaimState.restored(snapshot)
         self._wants = Wants()
         self._raises = Raises()
-        self._leases = LeaseHolds(self.state, self._wants, self._news)
+        self._leases = LeaseHolds(self.state, self._wants, lambda key: self._audience.changed(key))
         self._views = HostViews(self.state, self._wants, self._leases)
         self._recovered: dict[str, frozenset[str]] = {}
         self._audience = Audience(self._views)
@@ -136,6 +137,9 @@ class ClaimMachine:
             case BrokersGone():
                 for watch in command.brokers:
                     self._broker_gone(watch, stamp, decision)
+            case DevicesElsewhere():
+                self.state.elsewhere = {device.uuid: device for device in command.devices}
+                self._audience.changed(EVERYBODY)
             case BrokerUnreachable():
                 for key in self._audience.runs_at(command.address):
                     self._want(key, None, stamp)
@@ -430,9 +434,6 @@ class ClaimMachine:
                     self._end((run_key, row.attempt), "proved_absent", stamp, decision)
 
     # -- small parts -----------------------------------------------------------------------
-
-    def _news(self, run_key: str) -> None:
-        self._audience.changed(run_key)
 
     def _end(self, key: RowKey, reason: Any, stamp: Stamp, decision: Decision) -> None:
         self._emit(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..protocol.claims import (
     AllocationRow,
+    Bind,
     Denied,
     DeviceFacts,
     Envelope,
@@ -21,6 +22,7 @@ from .claim_fair import Wants
 from .claim_fit import DeviceSums, misfit
 from .claim_memory import Registrations
 from .claim_state import ClaimState
+from .elsewhere import elsewhere_words
 
 RUNS_MAX = 128
 ROWS_MAX = 4_096
@@ -45,6 +47,8 @@ def refuse_reserve(
     """
     envelope, facts, attempt = request.envelope, request.facts, request.attempt
     refused = refuse_malformed(envelope, facts, attempt) or _full(state, request)
+    if refused is None and not again:
+        refused = refuse_elsewhere(state, envelope.device_uuids, attempt)
     if refused is not None:
         return refused
     if not again and len(state.rows) >= state.limit():
@@ -87,6 +91,17 @@ def refuse_held(held: AllocationRow, envelope: Envelope, *, ours: bool) -> Denie
     return None
 
 
+def refuse_elsewhere(
+    state: ClaimState, devices: tuple[str, ...], attempt: str | None = None
+) -> Denied | None:
+    """Why nothing may start on these devices that another host scope may use, or None."""
+    for device in devices:
+        other = state.elsewhere.get(device)
+        if other is not None:
+            return deny("conflict", f"device {device} is {elsewhere_words(other)}", attempt)
+    return None
+
+
 def refuse_malformed(
     envelope: Envelope, facts: tuple[DeviceFacts, ...], attempt: str | None = None
 ) -> Denied | None:
@@ -120,7 +135,19 @@ def refuse_sender(
     if pid != run.broker.pid:
         told = f"process {pid} sent this, and process {run.broker.pid} is the run's broker"
         return deny("not_yours", told, attempt)
-    return registrations.late(request.run_key, (request.epoch, request.registration))
+    late = registrations.late(request.run_key, (request.epoch, request.registration))
+    return late or _refuse_bind(state, request)
+
+
+def _refuse_bind(state: ClaimState, request: OfRun) -> Denied | None:
+    """Why what was reserved may not start, or None: GO follows the grant, and while no registry
+    was there another scope may have taken the device."""
+    if not isinstance(request, Bind):
+        return None
+    row = state.rows.get((request.run_key, request.attempt))
+    if row is None or row.bound is not None:
+        return None
+    return refuse_elsewhere(state, row.envelope.device_uuids, request.attempt)
 
 
 def _full(state: ClaimState, request: Reserve) -> Denied | None:

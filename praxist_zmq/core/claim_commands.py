@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..protocol.claims import DeviceElsewhere
 from .claim_state import Watch
 
 
@@ -41,6 +42,13 @@ class BrokersGone:
     """Brokers that are proved gone."""
 
     brokers: tuple[Watch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesElsewhere:
+    """All devices that other host scopes were seen to hold; those that are missing are free."""
+
+    devices: tuple[DeviceElsewhere, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..protocol.claims import ClaimLease, Denied, DeviceFacts, LeaseRow, ReleaseLease, Reserve
-from .claim_admit import USER_SHARE, deny, refuse_malformed
+from .claim_admit import USER_SHARE, deny, refuse_elsewhere, refuse_malformed
 from .claim_fair import Wants, name_of
 from .claim_fit import DeviceSums, devices_of, misfit
 from .claim_state import ClaimState
@@ -51,8 +51,7 @@ class LeaseHolds:
         self._news = news
         self._holds: dict[LeaseKey, _Hold] = {}
         self._by_run: dict[str, dict[LeaseKey, None]] = {}
-        self._on_device: dict[str, dict[LeaseKey, int | None]] = {}
-        """Who is on a device, each with the size that its run was told."""
+        self._on_device = state.leased
         self._devices_held = 0
         self._grants = 0
 
@@ -87,6 +86,7 @@ class LeaseHolds:
             return deny("conflict", "this request was granted and has ended since")
         refusal = (
             refuse_malformed(request.envelope, request.facts)
+            or refuse_elsewhere(self._state, request.envelope.device_uuids)
             or self._full(request)
             or self._over_limit(request.run_key)
             or self._no_room(request)

@@ -20,6 +20,7 @@ from ..protocol.claims import (
     ClaimReleased,
     ClaimReserved,
     ClaimSnapshot,
+    DeviceElsewhere,
     RegistryOpened,
     RunDeregistered,
     RunRegistered,
@@ -74,8 +75,17 @@ class ClaimState:
     """The registry's own user, once started; a run without an owner is theirs."""
     watches: dict[Watch, ProcessIdentity] = field(default_factory=dict)
     devices_held: int = 0
+    elsewhere: dict[str, DeviceElsewhere] = field(default_factory=dict)
+    """Devices that other host scopes hold; not durable."""
+    leased: dict[str, dict[tuple[str, str], int | None]] = field(default_factory=dict)
+    """Device -> who holds a lease there, each with the size that its run was told; not durable."""
 
     # -- reading ---------------------------------------------------------------------------
+
+    @property
+    def placed(self) -> set[str]:
+        """The devices on which something is placed or planned."""
+        return {*self.loads, *self.leased}
 
     def of_run(self, run_key: str) -> list[AllocationRow]:
         """The rows of one run."""

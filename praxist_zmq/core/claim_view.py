@@ -52,6 +52,7 @@ class HostViews:
             wants=self._wants.shown(state),
             leases=self._leases.shown(),
             down=tuple(state.down.values()),
+            elsewhere=tuple(state.elsewhere.values()),
         )
 
 

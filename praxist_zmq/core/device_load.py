@@ -52,6 +52,8 @@ class DeviceLoad:
     """Processes of nobody's on it."""
     driver_memory_mib: int = 0
     """What the driver keeps for itself: nobody's use, and not to be promised."""
+    elsewhere: str | None = None
+    """Which other host scope holds it, in words; then nothing is placed on it."""
 
     @property
     def memory_limit_mib(self) -> int | None:
@@ -76,7 +78,9 @@ def owner_of(process: DeviceProcess, holdings: Iterable[Holding]) -> Holding | N
     return None
 
 
-def load_of(sample: DeviceSample, holdings: tuple[Holding, ...]) -> DeviceLoad:
+def load_of(
+    sample: DeviceSample, holdings: tuple[Holding, ...], elsewhere: str | None = None
+) -> DeviceLoad:
     """Sort out who uses the device."""
     memory: dict[str, int] = {}
     busy: dict[str, float] = {}
@@ -130,6 +134,7 @@ def load_of(sample: DeviceSample, holdings: tuple[Holding, ...]) -> DeviceLoad:
         declared_utilization_pct=sum(h.utilization_pct or 0.0 for h in holdings),
         external=tuple(external),
         driver_memory_mib=driver_mib,
+        elsewhere=elsewhere,
     )
 
 

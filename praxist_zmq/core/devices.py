@@ -62,6 +62,7 @@ def _view(
         attribution="unavailable" if stale else load.attribution,
         external=external_words(load.external),
         reason=device.reason or shared,
+        held_elsewhere=load.elsewhere,
     )
 
 
@@ -73,6 +74,8 @@ def device_warnings(state: BrokerState, soft: SoftState) -> list[str]:
         if device.state == "lost":
             why = device.reason or "no reason given"
             found.append(f"GPU {device.index} is lost: {why}; nothing is placed on it")
+        if load.elsewhere is not None:
+            found.append(f"GPU {device.index} is {load.elsewhere}; nothing is placed on it")
         memory, busy = free(load)
         over = [
             f"{what} by {amount}"

@@ -32,6 +32,8 @@ class Fleet:
     """Device -> what other runs hold there."""
     plans: dict[str, dict[str, Envelope]] = field(default_factory=dict)
     """Device -> attempt -> envelope of plans under way."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """Device that another host scope holds -> by whom, in words."""
     released_at_ms: dict[str, int] = field(default_factory=dict)
     """When something last left a device, CLOCK_BOOTTIME milliseconds."""
     places: dict[str, list[KeptPlace]] = field(default_factory=dict)
@@ -76,6 +78,13 @@ class Fleet:
             if before.get(uuid) != self.rows_of_others.get(uuid):
                 self._forget(uuid)
 
+    def take_elsewhere(self, elsewhere: dict[str, str]) -> None:
+        """What other host scopes hold, as the registry tells."""
+        before, self.elsewhere = self.elsewhere, elsewhere
+        for uuid in {*before, *elsewhere}:
+            if before.get(uuid) != elsewhere.get(uuid):
+                self._forget(uuid)
+
     def plan(self, attempt: str, envelope: Envelope) -> None:
         """Count a plan on its devices."""
         for uuid in envelope.device_uuids:
@@ -113,7 +122,11 @@ class Fleet:
         """One device that was sampled, with what holds it."""
         found = self.known.get(uuid)
         if found is None:
-            found = load_of(self.devices[uuid], tuple(self._holdings(uuid, state)))
+            found = load_of(
+                self.devices[uuid],
+                tuple(self._holdings(uuid, state)),
+                self.elsewhere.get(uuid),
+            )
             self.known[uuid] = found
         return found
 

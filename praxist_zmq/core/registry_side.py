@@ -14,6 +14,7 @@ from . import concurrency, credentials, holds, lease_grant
 from .admission import halted_words
 from .commands import RegistrySaid
 from .concurrency import occupied
+from .elsewhere import elsewhere_words
 from .last_look import expect_look, room_is_there, waits_for_look
 from .plan import denied as plan_denied
 from .plan import kept_envelope
@@ -144,6 +145,7 @@ def _take_view(turn: Turn, view: claims.HostView) -> None:
     ]
     soft.others_hold = len(others)
     soft.fleet.take_rows([row for row in others if row.envelope.device_uuids], soft.now_ms)
+    soft.fleet.take_elsewhere({other.uuid: elsewhere_words(other) for other in view.elsewhere})
     holds.compare(turn)
 
 
@@ -281,7 +283,13 @@ def spawn(turn: Turn, job: Job, attempt: Attempt) -> None:
         NVIDIA_VISIBLE_DEVICES=uuids,
     )
     turn.order(
-        SpawnAttempt(attempt=attempt.attempt, command=command, cwd=job.cwd, environment=environment)
+        SpawnAttempt(
+            attempt=attempt.attempt,
+            command=command,
+            cwd=job.cwd,
+            environment=environment,
+            device_uuids=attempt.device_uuids,
+        )
     )
 
 

@@ -34,7 +34,8 @@ class Room:
     """The verdict on one device."""
 
     unusable: str | None = None
-    """Why nothing can be placed on it now, whatever the demand; the driver's word."""
+    """Why nothing can be placed on it now, whatever the demand: the driver's word, or another host
+    scope that holds it."""
     held_alone: bool = False
     """A holding keeps it to itself."""
     not_quiet: bool = False
@@ -68,6 +69,8 @@ def room(load: DeviceLoad, demand: Demand, extra: Extra | None = None) -> Room:
         return Room(
             unusable=f"{device.state}: {reason}", free_memory_mib=memory, free_utilization_pct=busy
         )
+    if load.elsewhere is not None:
+        return Room(unusable=load.elsewhere, free_memory_mib=memory, free_utilization_pct=busy)
     if extra is not None:
         memory = None if memory is None else memory - (extra.memory_mib or 0)
         busy = None if busy is None else busy - (extra.utilization_pct or 0.0)

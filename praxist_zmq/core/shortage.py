@@ -151,7 +151,12 @@ def _silent(looks: Sequence[Look]) -> list[Blocker]:
     if settling:
         detail = f"{_names(settling)} not sampled since a job left"
         found.append(Blocker(code="probe_unknown", detail=detail))
-    lost = [look for look in looks if look.room.unusable is not None]
+    unusable = [look for look in looks if look.room.unusable is not None]
+    others = [look for look in unusable if look.load.elsewhere is not None]
+    if others:
+        detail = f"{_names(others)} {others[0].load.elsewhere}"[:500]
+        found.append(Blocker(code="gpu_held_elsewhere", detail=detail))
+    lost = [look for look in unusable if look.load.elsewhere is None]
     if lost:
         detail = f"{_names(lost)} not usable: {lost[0].room.unusable}"[:500]
         unknown = any(look.load.sample.state == "unknown" for look in lost)

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import PraxistError
@@ -80,13 +81,16 @@ class Nursery:
         poll.register(self._door, select.POLLOUT)
         return bool(poll.poll(0))
 
-    def ask(self, attempt: str, channel: int, directory: int, log: int) -> bytes:
+    def ask(
+        self, attempt: str, channel: int, directory: int, log: int, held: Sequence[int] = ()
+    ) -> bytes:
         """Ask for a shim that gets these descriptors; the nonce its GO must carry.
 
-        Raises OSError when the zygote cannot be asked now.
+        `held`: sockets with the names of its devices, as `device_names.bind_held` made them. Raises
+        OSError when the zygote cannot be asked now.
         """
         nonce = secrets.token_bytes(NONCE_BYTES)
-        socket.send_fds(self._door, [request(attempt, nonce)], [channel, directory, log])
+        socket.send_fds(self._door, [request(attempt, nonce)], [channel, directory, log, *held])
         return nonce
 
     def answers(self) -> list[tuple[str, int]] | None:

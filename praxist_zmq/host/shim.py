@@ -1,7 +1,7 @@
 """The shim: one small process per attempt that starts the evaluator, waits and records its end.
 
 It runs in its own session outside the evaluator's group, is a child subreaper, and stays until no
-descendant is left. It decides nothing, opens no socket, and never needs the launcher again once
+descendant is left. It decides nothing, connects to nobody, and never needs the launcher again once
 GO was taken: a channel that closes before that means "exit, nothing ran", after it means nothing.
 The file in the attempt's directory is evidence, never a signal, and losing it stops nothing.
 
@@ -33,6 +33,8 @@ SHELL = b"/bin/sh"
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 EVIDENCE = "evidence.jsonl"
 ROOM_BYTES = 4096
+ASKING_MAX = 4096
+"""As `unix_sockets.WAITING_MAX`: nobody accepts."""
 MS = 1_000_000
 READ = os.O_RDONLY | os.O_CLOEXEC
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -378,9 +380,16 @@ def _boot_and_namespace() -> bytes:
     return _known[0]
 
 
-def run(attempt: str, nonce: bytes, channel: int, directory: int, log: int) -> NoReturn:
+def run(
+    attempt: str, nonce: bytes, channel: int, directory: int, log: int, held: list[int]
+) -> NoReturn:
     """Be the shim of one attempt, to the end. Called in a fresh fork; never returns."""
     os.setsid()
+    for named in held:
+        # Who connects to the name of a device learns from the kernel that we hold it.
+        name = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, named)
+        name.listen(ASKING_MAX)
+        name.detach()
     door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, channel)
     shim = Shim(attempt, nonce, door, directory, log)
     shim.prepare()

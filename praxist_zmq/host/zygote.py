@@ -25,6 +25,8 @@ BOOT = (
     "from praxist_zmq.host.zygote import main; main(int(sys.argv[2]))"
 )
 REQUEST_BYTES_MAX = 512
+DESCRIPTORS_MAX = 253
+"""As many as the kernel passes in one message: channel, directory, log, and names of devices."""
 REHEARSALS = 20
 MSG_CMSG_CLOEXEC = 0x40000000
 KEPT = frozenset((4, 5, 6, 7, 8, 11, SIGCHLD, 18, 31))
@@ -89,7 +91,7 @@ def receive(door: _socket.socket) -> tuple[bytes, list[int]]:
     Not `socket.recv_fds`: before Python 3.12 it drops its flags, and the evaluator would inherit
     the attempt's channel and directory.
     """
-    size = struct.calcsize("3i")
+    size = struct.calcsize(f"{DESCRIPTORS_MAX}i")
     message, ancillary, _, _ = door.recvmsg(
         REQUEST_BYTES_MAX, _socket.CMSG_SPACE(size), MSG_CMSG_CLOEXEC
     )
@@ -127,8 +129,8 @@ def enter(door: _socket.socket, attempt: str, nonce: bytes, descriptors: list[in
         dispose(SIGCHLD, DEFAULT)
         become_subreaper()
         os.close(door.fileno())
-        channel, directory, log = descriptors
-        shim.run(attempt, nonce, channel, directory, log)
+        channel, directory, log, *held = descriptors
+        shim.run(attempt, nonce, channel, directory, log, held)
     except OSError as error:
         # Before its barrier: what the host lacks is told. After it, what it said before counts.
         os.write(descriptors[0], b'{"kind": "lacking", "errno": %d}\n' % (error.errno or 0))

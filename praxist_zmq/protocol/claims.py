@@ -108,9 +108,19 @@ class RunWant(Frozen):
     want: Want = Field(description="What it waits for")
 
 
+class DeviceElsewhere(Frozen):
+    """A device that another host scope holds, by the kernel's word. Null is not to be seen."""
+
+    uuid: DeviceUuid = Field(description="Device")
+    pid: int | None = Field(description="Process that holds it: a claim registry, or a shim")
+    user: str | None = Field(max_length=256, description="Whose process it is")
+    scope: str | None = Field(max_length=4096, description="Directory of its host scope")
+
+
 class HostView(Frozen):
     """Everything the registry holds, at one version."""
 
+    added: ClassVar = ("elsewhere",)
     kind: Literal["host_view"] = "host_view"
     version: int = Field(description="Grows with every change of a row")
     runs: tuple[RunRow, ...] = Field(description="Registered runs")
@@ -122,6 +132,9 @@ class HostView(Frozen):
     leases: tuple[LeaseRow, ...] = Field(default=(), description="Speculative holds, oldest first")
     down: tuple[RunRow, ...] = Field(
         default=(), description="Runs that no broker serves and that hold allocations; no counts"
+    )
+    elsewhere: tuple[DeviceElsewhere, ...] = Field(
+        default=(), description="Devices that other host scopes hold: nothing is placed there"
     )
 
 

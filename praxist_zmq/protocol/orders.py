@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import Frozen
-from .ids import AttemptId
+from .ids import AttemptId, DeviceUuid
 from .process import ProcessIdentity
 from .text import OsText
 
@@ -39,6 +39,9 @@ class SpawnAttempt(Frozen):
     command: tuple[OsText, ...] = Field(description="Argument vector")
     cwd: OsText = Field(description="Working directory")
     environment: dict[str, OsText] = Field(description="Whole environment, secrets included")
+    device_uuids: tuple[DeviceUuid, ...] = Field(
+        default=(), max_length=1024, description="Its devices: its shim holds their names"
+    )
 
 
 class ReleaseAttempt(Frozen):

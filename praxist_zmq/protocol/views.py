@@ -27,6 +27,7 @@ BlockerCode = Literal[
     "gpu_count_short",
     "gpu_needs_exclusive",
     "gpu_held_exclusive",
+    "gpu_held_elsewhere",
     "gpu_reserved",
     "fair_share",
     "probe_unknown",
@@ -330,6 +331,9 @@ class DeviceView(Frozen):
     )
     reason: str | None = Field(
         default=None, description="Why it is not available, or who shares it that should not"
+    )
+    held_elsewhere: str | None = Field(
+        default=None, description="Which other host scope holds it, in words; then it is not ours"
     )
 
 

@@ -25,6 +25,7 @@ from ..errors import PraxistError
 from ..host import ending
 from ..host.attempt_files import AttemptFiles
 from ..host.clock import Clock
+from ..host.device_names import bind_held
 from ..host.identity import identity_from, open_pidfd
 from ..host.limits_in_force import disk_room, limit_words
 from ..host.nursery import Nursery, close_all
@@ -61,9 +62,11 @@ class Attempts:
         nursery: Nursery,
         wakeups: Wakeups,
         open_files: int,
+        scope: str,
     ) -> None:
         """`open_files` is this process's limit on descriptors."""
         self.files = files
+        self._scope = scope
         self.clock = clock
         self.nursery = nursery
         self.wakeups = wakeups
@@ -129,13 +132,15 @@ class Attempts:
         ours.setblocking(False)
         handle.channel = ours
         shims_end = theirs.detach()
+        held: list[int] = []
         try:
-            handle.nonce = self.nursery.ask(order.attempt, shims_end, directory, handle.log)
+            held = bind_held(order.device_uuids, self._scope)
+            handle.nonce = self.nursery.ask(order.attempt, shims_end, directory, handle.log, held)
         except OSError as error:
             self._fail(handle, "process_start", error)
             return
         finally:
-            close_all(shims_end, directory)
+            close_all(shims_end, directory, *held)
         handle.wake_at_ms = self.clock.mono_ms() + SPAWN_DEADLINE_MS
         self._talk(handle, data)
 

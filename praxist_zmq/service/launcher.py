@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from ..host.clock import Clock, SystemClock
+from ..host.device_names import scope_mark
 from ..host.ending import supervisors_orphans
 from ..host.identity import ProcStat, identity_of
 from ..ledger.lock import OwnerLock
@@ -87,7 +88,13 @@ def serve(config: ChildConfig) -> int:
     clock = SystemClock()
     held = lock(config, clock)
     client = LinkClient(config.core, config.secret_bytes, clock.mono_ms)
-    launcher = Launcher(config.run, CoreLink(client), clock, partial(strays, config))
+    launcher = Launcher(
+        config.run,
+        CoreLink(client),
+        clock,
+        partial(strays, config),
+        scope_mark(config.host.directory),
+    )
     try:
         report_ready(config)
         launcher.serve(until_closed=STDIN)

@@ -59,9 +59,15 @@ class Launcher:
     """All attempts of one run, around one zygote."""
 
     def __init__(
-        self, run: RunPaths, link: Link, clock: Clock, strays: Strays = lambda known: []
+        self,
+        run: RunPaths,
+        link: Link,
+        clock: Clock,
+        strays: Strays = lambda known: [],
+        scope: str = "",
     ) -> None:
-        """`strays` tells the orphans that fell to the supervisor."""
+        """`strays` tells the orphans that fell to the supervisor; `scope` is the host scope's mark,
+        in whose name shims hold devices."""
         self._link = link
         self._clock = clock
         self._owed_at_ms: int | None = None
@@ -73,7 +79,9 @@ class Launcher:
         inherited = open_files()
         limit = raise_open_files()
         self._nursery = Nursery(clock, inherited)
-        self._attempts = Attempts(AttemptFiles(run), clock, self._nursery, self._wakeups, limit)
+        self._attempts = Attempts(
+            AttemptFiles(run), clock, self._nursery, self._wakeups, limit, scope
+        )
         self._log_caps = LogCaps(self._attempts.files)
         self._adoption = Adoption(self._attempts)
         self._stopping = EndingByOrder(self._attempts, strays)

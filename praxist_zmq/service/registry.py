@@ -19,23 +19,24 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..core.claim import ClaimMachine
 from ..core.claim_commands import (
     BrokersGone,
     BrokerUnreachable,
     ClaimCommand,
+    DevicesElsewhere,
     ProcessesProvedAbsent,
     RegistryStarted,
 )
-from ..core.claim_invariants import state_violations
 from ..core.claim_state import Watch
 from ..core.decision import Send, Stamp, Undecodable
 from ..errors import PraxistError
 from ..host.clock import Clock, SystemClock
 from ..host.default_scope import hold_scope
+from ..host.device_names import DeviceNames
 from ..host.fresh_place import FreshPlace
 from ..host.identity import boot_id, identity_of
 from ..host.paths import HostPaths, canonical
@@ -48,12 +49,22 @@ from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
 from ..ledger.snapshot import Snapshots
-from ..protocol.claims import CLAIMS_VERSION, ClaimReplyEnvelope, ClaimSnapshot, Denied
-from ..protocol.codec import decode, decode_claim_event, decode_claim_request, encode
+from ..protocol.claims import (
+    CLAIMS_VERSION,
+    ClaimLease,
+    ClaimReplyEnvelope,
+    Denied,
+    DeviceElsewhere,
+    RegisterRun,
+    Reserve,
+    ViewHost,
+)
+from ..protocol.codec import decode_claim_request, encode
 from ..transport.correlation import peek_request_id
 from ..transport.front import FrontDoor, Incoming
 from ..transport.poller import Poller
 from .orphan_trees import OrphanTrees
+from .registry_recovery import recovered
 from .registry_start import of_another
 from .run_proof import forged
 from .service_log import configure_log
@@ -96,6 +107,8 @@ class RegistryService:
             self._poller.register, self._poller.unregister
         )
         self._trees = OrphanTrees(self._poller.register, self._poller.unregister)
+        self._names = DeviceNames(host.directory, self._poller.register, self._poller.unregister)
+        self._elsewhere: tuple[DeviceElsewhere, ...] = ()
         self._facts: list[Any] = [RegistryStarted(boot_id(), os.geteuid())]
         self._door: FrontDoor | None = None
         self._watched_version = -1
@@ -158,6 +171,7 @@ class RegistryService:
             self._host.registry_info.unlink(missing_ok=True)
         self._watch.close()
         self._trees.close()
+        self._names.close()
         self._ledger.close()
 
     # -- one turn --------------------------------------------------------------------------
@@ -165,11 +179,27 @@ class RegistryService:
     def _turn(self, messages: Sequence[Incoming]) -> None:
         """Facts before messages: a dead broker must not keep its successor out."""
         stamp = Stamp(at_ms=self._clock.wall_ms(), mono_ms=self._clock.mono_ms())
+        commands = [_command(message) for message in messages]
+        self._take_names(commands, stamp.mono_ms)
         facts, self._facts = self._facts, []
-        self._step.turn([*facts, *map(_command, messages)], stamp)
+        self._step.turn([*facts, *commands], stamp)
+        self._names.keep(self._machine.state.placed)
         if self._machine.state.version != self._watched_version:
             self._watched_version = self._machine.state.version
             self._note_gone(self._watch.update(self._machine.state.watches))
+
+    def _take_names(self, commands: Sequence[Any], now_ms: int) -> None:
+        """Before anything is decided: what is placed, and what is asked for, is ours, or it is told
+        to be another scope's."""
+        requests = [c.request for c in commands if isinstance(c, ClaimCommand)]
+        self._names.refresh(now_ms)
+        if any(isinstance(request, RegisterRun | ViewHost) for request in requests):
+            self._names.look(now_ms)
+        asked = (r.envelope.device_uuids for r in requests if isinstance(r, Reserve | ClaimLease))
+        self._names.take({*self._machine.state.placed, *chain.from_iterable(asked)}, now_ms)
+        if self._names.elsewhere != self._elsewhere:
+            self._elsewhere = self._names.elsewhere
+            self._facts.append(DevicesElsewhere(self._elsewhere))
 
     def _send(self, outbox: list[Send]) -> None:
         """A peer that is gone or does not read loses the message, and asks or registers again."""
@@ -220,13 +250,15 @@ class RegistryService:
     def _timeout_ms(self) -> int | None:
         if self._facts:
             return 0
-        due = []
-        for wake in (self._machine.wake_at_ms(), self._step.due_ms(), self._place.due_ms):
-            if wake is not None:
-                due.append(wake - self._clock.mono_ms())
-        look_ms = self._trees.due_ms()
-        if look_ms is not None:
-            due.append(look_ms - self._clock.mono_ms())
+        due: list[int] = []
+        wakes = (
+            self._machine.wake_at_ms(),
+            self._step.due_ms(),
+            self._place.due_ms,
+            self._trees.due_ms(),
+            self._names.due_ms(),
+        )
+        due.extend(wake - self._clock.mono_ms() for wake in wakes if wake is not None)
         if self._machine.idle and self._idle_exit_ms is not None:
             due.append(self._idle_exit_ms - self._idle_ms())
         return max(0, min(due)) if due else None
@@ -253,38 +285,6 @@ def refusal(command: Any) -> Send | None:
         return None
     reply = Denied(code="internal", detail="a fault of ours; the registry's log says more")
     return Send("broker", reply, command.address, command.request_id)
-
-
-def recovered(ledger: Ledger) -> ClaimMachine:
-    """The machine as its ledger tells it; the ledger is then ready to append.
-
-    Raises `ledger_damaged`, `ledger_newer`, and what `Ledger.start` raises.
-    """
-    found = ledger.snapshot
-    snapshot: ClaimSnapshot | None = None
-    if found is not None:
-        snapshot = _decoded(ClaimSnapshot, found[1], "the snapshot")
-    machine = ClaimMachine(snapshot)
-    for sequence, payload in ledger.replay():
-        try:
-            event = decode_claim_event(payload)
-        except PraxistError as error:
-            raise PraxistError("ledger_damaged", f"record {sequence}: {error.detail}") from error
-        machine.apply(event, sequence)
-    faults = state_violations(machine.state)
-    if faults:
-        raise PraxistError("ledger_damaged", "; ".join(faults)[:2000])
-    ledger.start()
-    for note in ledger.notes:
-        _log.warning(note)
-    return machine
-
-
-def _decoded(kind: Any, payload: bytes, what: str) -> Any:
-    try:
-        return decode(kind, payload)
-    except PraxistError as error:
-        raise PraxistError("ledger_damaged", f"{what}: {error.detail}") from error
 
 
 def idle_exit_s(shared: bool) -> float | None:

@@ -74,7 +74,7 @@ def test_every_test_that_the_page_on_behaviours_names_exists() -> None:
 
 def test_continuous_integration_installs_what_tests_would_skip_without() -> None:
     asked = re.compile(r"which\(\"(\w+)\"\)")
-    everywhere = {"bash", "unshare", "setpriv", "cc"}  # a system has them; gcc brings cc
+    everywhere = {"bash", "unshare", "nsenter", "setpriv", "cc"}  # a system has them; gcc brings cc
     needed = {
         name
         for path in (CHECKOUT / "tests").rglob("*.py")

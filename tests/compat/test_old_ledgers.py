@@ -25,7 +25,7 @@ from praxist_zmq.protocol.envelope import LEDGER_VERSION
 from praxist_zmq.protocol.policy import SchedulerPolicy
 from praxist_zmq.service.broker_store import fold, restore
 from praxist_zmq.service.ledger_history import history_faults
-from praxist_zmq.service.registry import recovered
+from praxist_zmq.service.registry_recovery import recovered
 
 DATA = Path(__file__).parent / "data" / "valid" / "exclusive_devices"
 BOTH = pytest.mark.parametrize("form", ["broker", "broker_snapshot"])

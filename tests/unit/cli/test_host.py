@@ -87,7 +87,8 @@ def test_text_in_a_pipe(golden: Golden, call: Call) -> None:
 def test_the_document_says_who_holds_what_and_who_waits(call: Call) -> None:
     document = call("host", "--json").document
     assert set(document) == {
-        "format_version", "kind", "runs", "limit", "allocations", "claims", "down_runs"
+        "format_version", "kind", "runs", "limit", "allocations", "claims", "down_runs",
+        "devices_elsewhere",
     }  # fmt: skip
     assert (document["limit"], len(document["allocations"])) == (8, 7)
     assert document["claims"] == [

@@ -58,6 +58,7 @@ DEVICE_KEYS = {
     "declared_memory_mib", "declared_utilization_pct", "external_memory_mib",
     "external_utilization_pct", "exclusive", "jobs", "runs", "other_runs",
     "free_memory_mib", "free_utilization_pct", "attribution", "external", "reason",
+    "held_elsewhere",
 }  # fmt: skip
 
 
