@@ -117,7 +117,7 @@ class DeviceElsewhere(Frozen):
     scope: str | None = Field(max_length=4096, description="Directory of its host scope")
 
 
-class HostView(Frozen):
+class HostView(Grown):
     """Everything the registry holds, at one version."""
 
     added: ClassVar = ("elsewhere",)

@@ -1,0 +1,118 @@
+"""The names by which a device belongs to one scope: taken, told, freed by the kernel."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from praxist_zmq.host.device_names import (
+    AGAIN_MS,
+    DeviceNames,
+    bind_held,
+    held_elsewhere,
+    scope_mark,
+)
+from praxist_zmq.host.nvml_simulated import simulated_uuid
+from praxist_zmq.host.unix_sockets import gone
+
+
+class Scope:
+    """The names of one scope, and what its loop would wait for."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.watched: list[Any] = []
+        self.names = DeviceNames(directory, self.watched.append, self.watched.remove)
+
+    def takes(self, device: str, now_ms: int = 0) -> bool:
+        """Whether it has the device after it tried."""
+        self.names.refresh(now_ms)
+        self.names.take([device], now_ms)
+        return device not in {other.uuid for other in self.names.elsewhere}
+
+
+@pytest.fixture
+def device() -> str:
+    return f"GPU-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def scopes(tmp_path: Path) -> Iterator[tuple[Scope, Scope]]:
+    pair = Scope(tmp_path / "a"), Scope(tmp_path / "b")
+    yield pair
+    for scope in pair:
+        scope.names.close()
+        assert not scope.watched
+
+
+def test_a_device_is_one_scopes_until_nothing_is_placed_there(
+    scopes: tuple[Scope, Scope], device: str
+) -> None:
+    one, other = scopes
+    assert one.takes(device)
+    assert one.takes(device), "again"
+    assert not other.takes(device)
+    (told,) = other.names.elsewhere
+    assert (told.uuid, told.pid) == (device, os.getpid())
+    assert told.user is not None
+    assert device in {found.uuid for found in held_elsewhere(other.directory)}
+    one.names.keep([device])
+    assert not gone(other.watched[0], 0)
+    one.names.keep([])
+    assert gone(other.watched[0], 10_000), "the loop is woken, and need not ask again"
+    assert other.takes(device)
+    assert not one.takes(device)
+
+
+def test_a_shim_holds_it_for_its_scope(scopes: tuple[Scope, Scope], device: str) -> None:
+    one, other = scopes
+    (descriptor,) = bind_held([device, simulated_uuid(3)], scope_mark(one.directory))
+    with socket.socket(fileno=descriptor) as held:
+        held.listen()
+        assert not other.takes(device)
+        assert one.takes(device), "its own scope goes on"
+        one.names.keep([])
+        other.names.look(0)
+        assert [told.uuid for told in other.names.elsewhere if told.uuid == device] == [device]
+    assert other.takes(device)
+
+
+def test_a_simulated_device_has_no_name(scopes: tuple[Scope, Scope]) -> None:
+    assert all(scope.takes(simulated_uuid(0)) for scope in scopes)
+
+
+def test_a_name_on_which_nobody_listens_is_tried_again(
+    scopes: tuple[Scope, Scope], device: str
+) -> None:
+    one, _ = scopes
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(f"\0praxist-zmq/device/{device}")
+        assert not one.takes(device)
+        (told,) = one.names.elsewhere
+        assert (told.pid, told.user, told.scope) == (None, None, None)
+        assert one.names.due_ms() == AGAIN_MS
+        assert not one.takes(device, AGAIN_MS)
+    assert not one.takes(device, AGAIN_MS + 1)
+    assert one.takes(device, 2 * AGAIN_MS)
+    assert one.names.due_ms() is None
+
+
+def test_a_holder_that_talks_is_not_listened_to(scopes: tuple[Scope, Scope], device: str) -> None:
+    one, _ = scopes
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(f"\0praxist-zmq/device/{device}")
+        squatter.listen()
+        assert not one.takes(device)
+        talking, _ = squatter.accept()
+        with talking:
+            talking.send(b"x")
+            assert not one.takes(device)
+            assert not one.watched, "it would wake the loop without end"
+            assert one.names.due_ms() == AGAIN_MS
