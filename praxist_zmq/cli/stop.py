@@ -7,7 +7,9 @@ was left and why, and exits 1 if anything of a run may still do something.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import click
 
@@ -71,11 +73,25 @@ def command(ctx: click.Context, grace: float, every: bool, dry_run: bool, yes: b
 
 
 def _stop_all(settings: Settings, grace_s: float, dry_run: bool) -> int:
-    """Each run on its own: one that cannot be stopped keeps no other from it."""
+    """All runs are fenced before the first is ended, and then end side by side: none starts
+    anything in the place that another has left. One that cannot be stopped keeps no other from it.
+    """
+    chosen = _all_runs(settings)
+    ours = [StoppingRun(run, settings, grace_s) for run, strange in chosen if strange is None]
+    if not dry_run:
+        for stopping in ours:
+            with suppress(PraxistError):  # told when it is to be ended
+                stopping.fence()
+    threads = [Thread(target=_stop_one, args=(one, dry_run), daemon=True) for one in ours]
+    for thread in threads:
+        thread.start()
+    ending = zip(ours, threads, strict=True)
     stopped: list[RunStop] = []
-    for run, strange in _all_runs(settings):
+    for run, strange in chosen:
         if strange is None:
-            told = _stop_one(run, settings, grace_s, dry_run)
+            stopping, thread = next(ending)
+            thread.join()
+            told = stopping.told
         else:
             told = RunStop(run.run_id, str(run.run_dir), dry_run, failure=strange)
         stopped.append(told)
@@ -113,14 +129,15 @@ def _known_to_host(settings: Settings) -> list[Json]:
         return []
 
 
-def _stop_one(run: RunPaths, settings: Settings, grace_s: float, dry_run: bool) -> RunStop:
-    stopping = StoppingRun(run, settings, grace_s)
+def _stop_one(stopping: StoppingRun, dry_run: bool) -> None:
     try:
-        return stopping.look() if dry_run else stopping.run()
+        stopping.look() if dry_run else stopping.run()
     except PraxistError as error:
         stopping.told.dry_run = dry_run
         stopping.told.failure = str(error)
-        return stopping.told
+    except BaseException as fault:  # nobody above this thread would hear of it
+        stopping.told.failure = f"a fault of ours: {fault!r}"
+        raise
 
 
 def _all_runs(settings: Settings) -> list[tuple[RunPaths, str | None]]:

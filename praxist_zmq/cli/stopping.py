@@ -98,11 +98,21 @@ class StoppingRun:
         self.told.remaining = watch.alive()
         return self.told
 
+    def fence(self) -> None:
+        """Have it start nothing more; `run` does the rest. Raises `no_run`."""
+        self._look_for_it()
+        self.told.warnings.clear()  # tried again, it is told again
+        try:
+            set_fence(self._run.shutdown_fence)
+            self.told.fenced_by_file = True
+        except PraxistError as error:
+            self.told.warnings.append(f"the shutdown sentinel cannot be written: {error}")
+
     def run(self) -> RunStop:
         """Carry it out. Raises what happens before anything was touched."""
         owner = self._owner()
         try:
-            self._fence()
+            self.fence()
             if owner is not None:
                 self._with_scheduler(owner)
             elif self.told.fenced_by_file:
@@ -116,8 +126,7 @@ class StoppingRun:
         return self.told
 
     def _owner(self) -> Owner | None:
-        if not self._run.scheduler.exists():
-            raise no_run_here(self._run)
+        self._look_for_it()
         owner = find_owner(self._run)
         while owner is not None and owner.is_stop:
             # Two at once: the second waits, and finds what the first has left. What hangs, or only
@@ -128,12 +137,9 @@ class StoppingRun:
             owner = find_owner(self._run)
         return owner
 
-    def _fence(self) -> None:
-        try:
-            set_fence(self._run.shutdown_fence)
-            self.told.fenced_by_file = True
-        except PraxistError as error:
-            self.told.warnings.append(f"the shutdown sentinel cannot be written: {error}")
+    def _look_for_it(self) -> None:
+        if not self._run.scheduler.exists():
+            raise no_run_here(self._run)
 
     def _ask(self, client: Caller, *, dry_run: bool) -> Json:
         request = {"kind": "stop_run", "grace_seconds": self._grace_s, "dry_run": dry_run}

@@ -240,6 +240,31 @@ def test_stop_all_stops_each_run_that_can_be_fenced(make_run: MakeRun) -> None:
     send(bad.processes()["broker"], signal.SIGCONT)
 
 
+def test_stop_all_fences_all_runs_and_ends_them_side_by_side(make_run: MakeRun) -> None:
+    """The first takes a minute to end; meanwhile nothing of the second starts, and it ends."""
+    slow, quick = make_run("a"), make_run("b", slots=1)
+    for run in (slow, quick):
+        run.up()
+    with slow.client() as client:
+        slow.submit(client, "t", "ignore-term", f"wait:{slow.gate('go')}")
+    with quick.client() as client:
+        quick.submit(client, "runs", f"wait:{quick.gate('never')}")
+        quick.submit(client, "waits", "exit:0")
+    slow.until_started("j-1.1")
+    quick.until_started("j-1.1")
+    wait_until(lambda: slow.read_lines("ignoring"), "the handler")
+    words = [*slow.words()[:3], "stop", "--all", "--yes", "--grace", "1h"]
+    with subprocess.Popen(words, env=slow.environment, cwd="/", stdout=subprocess.PIPE) as stop:
+        wait_until(lambda: not set(quick.processes()) - {"registry"}, "the second run's end")
+        assert slow.paths.shutdown_fence.exists()
+        assert list(slow.read_lines("ignoring")), "the first goes on"
+        assert slow.processes()
+        slow.open_gate("go")
+        assert stop.wait(60) == 0
+    assert not slow.experiments()
+    assert len(quick.read_lines("start")) == 1
+
+
 @pytest.mark.parametrize("registry", ["answers", "is gone"])
 def test_stop_all_finds_runs_that_are_down_while_their_experiments_go_on(
     make_run: MakeRun, registry: str
