@@ -12,10 +12,8 @@ from ..protocol import events as ev
 from ..protocol import reports as rep
 from ..protocol.orders import (
     AbandonAttempt,
-    Announce,
     ForgetAttempt,
     StopAttempt,
-    Welcome,
 )
 from . import (
     credentials,
@@ -29,7 +27,6 @@ from . import (
     start_gate,
     storm,
 )
-from .commands import LauncherSaid
 from .generation_gate import generation_refusal
 from .retry import decide_retry
 from .soft import SoftState
@@ -39,7 +36,6 @@ from .withdraw import reject
 
 Outcome = Literal["exited", "exec_failed", "never_ran", "spawn_failed", "unknown"]
 
-ASK_LAUNCHER_MS = 1_000
 STUCK_PAUSE_MS = 60_000
 _EXIT_NOT_FOUND = 127
 _EXIT_NOT_EXECUTABLE = 126
@@ -47,12 +43,8 @@ _ENOENT = 2
 _ENOTDIR = 20
 
 
-def said(turn: Turn, command: LauncherSaid) -> None:
-    """Decide one report."""
-    report = command.report
-    if isinstance(report, rep.LauncherConnected):
-        _connected(turn, command.address, report)
-        return
+def said(turn: Turn, report: Any) -> None:
+    """Decide one report about an attempt."""
     if isinstance(report, rep.CallerIdentified):
         nested.identified(turn, report)
         return
@@ -108,47 +100,6 @@ def stuck_due_ms(soft: SoftState) -> int | None:
 def _stuck_due_ms(soft: SoftState, name: str) -> int:
     told_at_ms = soft.stuck_told_at_ms.get(name)
     return 0 if told_at_ms is None else told_at_ms + STUCK_PAUSE_MS
-
-
-def _connected(turn: Turn, address: Any, report: rep.LauncherConnected) -> None:
-    """A launcher is there. What it has in hand it repeats by itself; the rest it must find."""
-    soft, state = turn.soft, turn.state
-    soft.launcher_address = address
-    soft.launcher_seen.spoke(address)
-    soft.launcher_ready = True
-    soft.release_again = set(soft.released)
-    soft.launcher_lost = None
-    cap_mib = max(1, round(state.policy.experiment_log_max_gb * 1024))
-    turn.order(Welcome(epoch=state.epoch, log_cap_mib=cap_mib))
-    in_hand = set(report.attempts)
-    for attempt in state.attempts.values():
-        if attempt.attempt not in in_hand:
-            turn.order(leftovers.adopt(attempt))
-        job = state.jobs[attempt.job]
-        if job.cancel_reason is not None:
-            end(turn, attempt, job.cancel_grace_ms)
-
-
-def launcher_lost(turn: Turn, address: Any) -> None:
-    """An order did not reach the launcher. It is gone, or did not read for a while."""
-    soft = turn.soft
-    if address == soft.launcher_address:
-        soft.launcher_ready = False
-        soft.launcher_away_ms = turn.stamp.mono_ms
-        soft.launcher_address = None
-        soft.launcher_lost = address
-        soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
-
-
-def ask_launcher(turn: Turn) -> None:
-    """Ask a launcher that was lost to introduce itself: one that kept its connection does not do
-    it by itself, and what we took for the newest word may have been an old one. One that is gone
-    leaves another, which does."""
-    soft = turn.soft
-    if soft.launcher_lost is not None and turn.stamp.mono_ms >= soft.ask_launcher_at_ms:
-        soft.ask_launcher_at_ms = turn.stamp.mono_ms + ASK_LAUNCHER_MS
-        for address in soft.launcher_seen.known:
-            turn.send("launcher", Announce(), address)
 
 
 def _not_live(turn: Turn, report: Any) -> None:
@@ -264,6 +215,7 @@ def _ended(
     turn.soft.queue.unpark(job.peer)
     turn.soft.released.discard(name)
     turn.soft.release_again.discard(name)
+    turn.soft.launcher_talk.spawned.pop(name, None)
     turn.soft.stuck_untold.pop(name, None)
     turn.soft.stuck_told_at_ms.pop(name, None)
     turn.soft.lingering.pop(name, None)

@@ -28,6 +28,7 @@ from . import (
     explain,
     generations,
     holds,
+    launcher_side,
     lease_grant,
     leases,
     narrate,
@@ -152,6 +153,7 @@ class Broker:
         """
         self.soft.fleet.run_key = self.soft.run_key
         self.soft.probe_known_ms = self.soft.launcher_away_ms = stamp.mono_ms
+        self.soft.launcher_talk.restart_at_ms = stamp.mono_ms + launcher_side.RESTART_AFTER_MS
         turn = self._turn(stamp)
         stopped = self.state.closed_reason not in (None, admission.ALL_FROZEN)
         known = generation in self.state.generations
@@ -207,7 +209,7 @@ class Broker:
             self.soft.count(f"refused_{command.error.code}")
             turn.send("client", refusal_of(command.error), command.address, command.request_id)
         elif isinstance(command, LauncherSaid):
-            attempts.said(turn, command)
+            launcher_side.said(turn, command)
         elif isinstance(command, RegistrySaid):
             registry_side.said(turn, command)
         elif isinstance(command, RegistryConnected):
@@ -215,7 +217,7 @@ class Broker:
         elif isinstance(command, RegistryLost):
             registry_side.lost(turn)
         elif isinstance(command, LauncherLost):
-            attempts.launcher_lost(turn, command.address)
+            launcher_side.lost(turn, command.address)
         elif isinstance(command, HostSampled):
             self._sampled(turn, command)
         elif isinstance(command, ProcessesSeen):
@@ -245,7 +247,7 @@ class Broker:
         """Once a turn: plan what waits, answer who waits, publish what happened."""
         self._viewer = None
         turn = self._turn(stamp)
-        attempts.ask_launcher(turn)
+        launcher_side.look_after(turn)
         attempts.tell_stuck(turn)
         nested.ask(turn)
         registry_side.register_again(turn)
@@ -291,7 +293,7 @@ class Broker:
             probe_grace.due_ms(self.state, soft),
             soft.register_again_at_ms,
             holds.again_due_ms(soft),
-            soft.ask_launcher_at_ms if soft.launcher_lost is not None else None,
+            launcher_side.due_ms(self.state, soft),
         ]
         if soft.audience:
             pause = PUBLISH_PAUSE_MS if soft.unpublished else KEEPALIVE_MS

@@ -267,6 +267,7 @@ def spawn(turn: Turn, job: Job, attempt: Attempt) -> None:
         # and says that it never ran; so it is withdrawn.
         turn.order(AdoptAttempt(attempt=attempt.attempt, shim=None, leader=None))
         return
+    turn.soft.launcher_talk.spawned[attempt.attempt] = turn.soft.launcher_talk.process
     uuids = ",".join(attempt.device_uuids)
     run_dir = turn.soft.run_dir
     # A submitter inside another attempt may be a worker of it; that says nothing of this one.

@@ -142,6 +142,24 @@ class Lingering:
 
 
 @dataclass(slots=True)
+class LauncherTalk:
+    """What passed on the link to the launcher since it introduced itself."""
+
+    orders: int = 0
+    reports: int = 0
+    unanswered: int = 0
+    """Comparisons that nothing came after."""
+    compare_at_ms: int = 0
+    heard_ms: int = 0
+    restart_at_ms: int = 0
+    """When the supervisor is asked for another launcher, while none is there."""
+    process: ProcessIdentity | None = None
+    """The launcher itself."""
+    spawned: dict[str, ProcessIdentity | None] = field(default_factory=dict)
+    """Live attempts, and the launcher that was told to prepare them."""
+
+
+@dataclass(slots=True)
 class SoftState:
     """All of it."""
 
@@ -170,6 +188,7 @@ class SoftState:
     launcher_lost: Any = None
     """Where an order did not arrive: it may have been full only, and is asked to say so."""
     ask_launcher_at_ms: int = 0
+    launcher_talk: LauncherTalk = field(default_factory=LauncherTalk)
     released: set[str] = field(default_factory=set)
     release_again: set[str] = field(default_factory=set)
     """Those whose GO may have been lost with the link to the launcher."""

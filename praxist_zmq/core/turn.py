@@ -101,6 +101,7 @@ class Turn:
     def order(self, message: BaseModel) -> None:
         """Tell the launcher. Without one, nothing is lost: it is told again when it connects."""
         if self.soft.launcher_address is not None:
+            self.soft.launcher_talk.orders += 1
             self.send("launcher", message, self.soft.launcher_address)
 
     def claim(self, message: BaseModel, what: str, attempt: str = "") -> str:

@@ -25,6 +25,8 @@ RESTARTS_MAX = 5
 RESTART_WINDOW_MS = 10_000
 CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "LD_BIND_NOW": "1"}
 NONCE_BYTES = 16
+SILENT_MS = 10_000
+"""A zygote that has not answered for so long is ended: a fork takes milliseconds."""
 
 
 class Nursery:
@@ -41,6 +43,7 @@ class Nursery:
         """Start a zygote. Raises PraxistError `restart_limit` when they keep dying."""
         now = self._clock.mono_ms()
         self._starts.append(now)
+        self._unanswered: dict[str, int] = {}
         if len(self._starts) > RESTARTS_MAX and now - self._starts[0] < RESTART_WINDOW_MS:
             raise PraxistError(
                 "restart_limit", f"the zygote ended {RESTARTS_MAX} times in 10 seconds"
@@ -91,6 +94,7 @@ class Nursery:
         """
         nonce = secrets.token_bytes(NONCE_BYTES)
         socket.send_fds(self._door, [request(attempt, nonce)], [channel, directory, log, *held])
+        self._unanswered[attempt] = self._clock.mono_ms()
         return nonce
 
     def answers(self) -> list[tuple[str, int]] | None:
@@ -106,7 +110,17 @@ class Nursery:
             if not message:
                 return found or None
             attempt, _, number = message.partition(b" ")
+            self._unanswered.pop(attempt.decode(), None)
             found.append((attempt.decode(), int(number)))
+
+    def silent_at_ms(self) -> int | None:
+        """When a zygote that goes on to say nothing is to be ended; None when it owes nothing."""
+        return next((asked_ms + SILENT_MS for asked_ms in self._unanswered.values()), None)
+
+    def kill(self) -> None:
+        """End a zygote that does not answer: its end is told like any other."""
+        self._unanswered.clear()
+        self._process.kill()
 
     def replace(self) -> None:
         """Start another zygote in the place of the one that ended."""

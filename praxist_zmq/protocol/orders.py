@@ -31,6 +31,14 @@ class Announce(Frozen):
     kind: Literal["announce"] = "announce"
 
 
+class CompareCounts(Frozen):
+    """Have all orders since `welcome` arrived? A launcher that misses one introduces itself as on
+    a new connection; it answers in any case with what it has told."""
+
+    kind: Literal["compare_counts"] = "compare_counts"
+    orders: int = Field(ge=0, description="Orders sent since; greetings and this do not count")
+
+
 class SpawnAttempt(Frozen):
     """Prepare an attempt up to its barrier. Nothing of the evaluator runs yet."""
 
@@ -86,6 +94,14 @@ class SampleNow(Frozen):
     kind: Literal["sample_now"] = "sample_now"
 
 
+class RestartProcess(Frozen):
+    """To the supervisor: end this process of the run, which does not answer, and start another."""
+
+    kind: Literal["restart_process"] = "restart_process"
+    name: str = Field(max_length=64, description="Its name")
+    pid: int = Field(ge=1, description="Its process id: another one is left alone")
+
+
 class WriteClosingSignal(Frozen):
     """To the broker's shell: write, or remove, `gen_<N>/CLOSING_SIGNAL` of the run."""
 
@@ -113,6 +129,7 @@ class ForgetAttempt(Frozen):
 Order = Annotated[
     Welcome
     | Announce
+    | CompareCounts
     | SpawnAttempt
     | ReleaseAttempt
     | AbandonAttempt

@@ -19,6 +19,13 @@ class LauncherConnected(Frozen):
     attempts: tuple[AttemptId, ...] = Field(description="Attempts whose reports it will repeat")
 
 
+class CountsCompared(Frozen):
+    """The answer to `compare_counts`. A broker that misses a report asks for all of them."""
+
+    kind: Literal["counts_compared"] = "counts_compared"
+    reports: int = Field(ge=0, description="Reports sent since the launcher introduced itself")
+
+
 class AttemptReady(Frozen):
     """The shim waits at its barrier."""
 
@@ -136,6 +143,7 @@ class CallerIdentified(Frozen):
 
 LauncherReport = Annotated[
     LauncherConnected
+    | CountsCompared
     | AttemptReady
     | AttemptStarted
     | AttemptLeaderExited

@@ -95,6 +95,7 @@ class BrokerShell:
         self._lost: list[LauncherLost | SupplyLost] = []
         self._measured: LedgerMeasured | None = None
         self._gateway: bytes | None = None
+        self._supervisor = b""
         self.files = BrokerFiles(config, broker)
         broker.soft.fenced = self.files.fenced()
         self._maintained_at_ms = 0
@@ -184,6 +185,7 @@ class BrokerShell:
                 plans = self._decoded(LeasesPlanned, body) if body else (None,)
                 yield from (SupplySaid(message.address, plan) for plan in plans)
         elif message.channel == b"processes":
+            self._supervisor = message.address
             for body in message.parts:
                 yield from self._decoded(ProcessesSeen, body)
         elif message.channel == b"results":
@@ -300,6 +302,8 @@ class BrokerShell:
             elif send.to == "supply":
                 if not self.link.send(send.address, b"supply", [codec.encode(send.message)]):
                     self._lost.append(SupplyLost(send.address))
+            elif send.to == "supervisor":
+                self.link.send(self._supervisor, b"restart", [codec.encode(send.message)])
             elif isinstance(send.message, SampleNow):
                 self.samples.ask()
         if orders or self.registry.unanswered:

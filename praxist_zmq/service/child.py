@@ -54,6 +54,8 @@ class Child:
     starts: int = 0
     unready_ends: int = 0
     """How often in a row it was given up because it did not get ready."""
+    starts_in_vain: int = 0
+    """How often in a row it ended by itself before it was ready."""
     messages: int | None = None
     """Read end of its readiness messages while it has not closed them."""
     fatal: dict[str, str] | None = None
@@ -118,7 +120,7 @@ class Child:
         self.ready = True
         facts = message.get("ready")
         self.facts = facts if isinstance(facts, dict) else {}
-        self.unready_ends = 0
+        self.unready_ends = self.starts_in_vain = 0
         return "ready"
 
     def ask_to_end(self) -> None:
@@ -137,6 +139,7 @@ class Child:
             if descriptor is not None:
                 os.close(descriptor)
         self.messages = self._stdin = self.pid = None
+        self.starts_in_vain += not self.ready
         return pid
 
     def permanent_failure(self, how: Exit, pid: int) -> PraxistError | None:

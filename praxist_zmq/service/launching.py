@@ -25,11 +25,12 @@ from ..host.signal_pipe import SignalPipe
 from ..host.subreaper import become_subreaper
 from ..protocol import orders
 from ..protocol.codec import decode_order, encode
-from ..protocol.reports import CallerIdentified, LauncherConnected
+from ..protocol.reports import CallerIdentified, CountsCompared, LauncherConnected
 from .adoption import Adoption
 from .attempt_handle import Handle
 from .attempts import Attempts
 from .child_config import supervisor_gone
+from .link_counts import LinkCounts
 from .log_caps import LogCaps
 from .stopping import EndingByOrder, Strays
 from .wakeups import Wakeups
@@ -37,6 +38,8 @@ from .wakeups import Wakeups
 LOG = logging.getLogger("launcher")
 OWED_PAUSE_MS = 100
 OWED_PAUSE_MAX_MS = 2_000
+WELCOME_MS = 1_000
+"""How soon a broker answers an introduction."""
 
 
 class Link(Protocol):
@@ -72,6 +75,7 @@ class Launcher:
         self._clock = clock
         self._owed_at_ms: int | None = None
         self._owed_pause_ms = OWED_PAUSE_MS
+        self._counts = LinkCounts()
         self._finished = False
         become_subreaper()
         self._wakeups = Wakeups()
@@ -106,6 +110,10 @@ class Launcher:
         if self._owed_at_ms is not None and self._owed_at_ms <= now:
             self._owed_at_ms = None
             self._announce()
+        silent_at_ms = self._nursery.silent_at_ms()
+        if silent_at_ms is not None and silent_at_ms <= now:
+            LOG.error("the zygote does not answer and is killed")
+            self._nursery.kill()
         for handle in list(self._attempts.handles.values()):
             if handle.wake_at_ms is not None and handle.wake_at_ms <= now:
                 self._on_wake(handle, now)
@@ -143,8 +151,11 @@ class Launcher:
             reports = self._attempts.outbox
             if reports:
                 self._attempts.outbox = []
-                if self._link.send([encode(report) for report in reports]):
-                    self._owed_at_ms, self._owed_pause_ms = None, OWED_PAUSE_MS
+                if self._link.send([encode(self._counts.leaves(report)) for report in reports]):
+                    # An introduction that nobody answers was lost on its way.
+                    again_ms = self._clock.mono_ms() + WELCOME_MS
+                    self._owed_at_ms = None if self._counts.welcomed else again_ms
+                    self._owed_pause_ms = OWED_PAUSE_MS
                 else:
                     # A new connection brings everything anyway; a full link needs this timer.
                     self._owed_at_ms = self._clock.mono_ms() + self._owed_pause_ms
@@ -163,19 +174,21 @@ class Launcher:
                 return found
             for body in bodies:
                 try:
-                    found.append(decode_order(body))
+                    order = decode_order(body)
                 except PraxistError as error:
                     LOG.error("an order was refused: %s", error)
+                    continue
+                if not self._counts.arrived(order):
+                    LOG.warning("an order of the broker's was lost on its way")
+                    self._announce()
+                found.append(order)
 
     def _wait_s(self, timeout_ms: int | None) -> float | None:
         handles = self._attempts.handles.values()
         times = [handle.wake_at_ms for handle in handles if handle.wake_at_ms is not None]
         times += [h.lingers_at_ms for h in handles if h.lingers_at_ms is not None]
-        if self._owed_at_ms is not None:
-            times.append(self._owed_at_ms)
         look_ms = self._log_caps.due_ms(handles)
-        if look_ms is not None:
-            times.append(look_ms)
+        times += filter(None, (self._owed_at_ms, self._nursery.silent_at_ms(), look_ms))
         waits = [max(0, min(times) - self._clock.mono_ms())] if times else []
         if timeout_ms is not None:
             waits.append(timeout_ms)
@@ -251,9 +264,13 @@ class Launcher:
     def _obey(self, order: orders.Order) -> None:
         if isinstance(order, orders.Welcome):
             self._log_caps.set(order.log_cap_mib)
+            self._owed_at_ms = None
             return
         if isinstance(order, orders.Announce):
             self._announce()
+            return
+        if isinstance(order, orders.CompareCounts):
+            self._attempts.outbox.append(CountsCompared(reports=0))  # filled in as it leaves
             return
         attempts = self._attempts
         handle = attempts.handles.get(order.attempt)

@@ -10,13 +10,28 @@ seconds, without a limit.
 
 from __future__ import annotations
 
+import os
 from collections import deque
+
+from ..core.host_shortage import LACKS
 
 RESTARTS_MAX = 5
 PERIOD_MS = 10_000
+STARTS_IN_VAIN_MAX = 3
+"""Ends in a row of a process that was never ready, while the run starts. It needs a limit of its
+own: one that takes seconds to fail stays below the intensity for ever."""
 PERMANENT_EXIT_CODES = frozenset({65, 73, 74, 78})
 PASSING_EXIT_CODE = 75
 """How a process ends that found no room on the disk."""
+
+
+def likely_cause(words: str) -> list[str]:
+    """What the last words of a process point to, and how to mend it; empty when unknown."""
+    return [
+        f"the host seems to lack {lack.what}: {lack.mend}"
+        for number, lack in LACKS.items()
+        if os.strerror(number) in words
+    ][:1]
 
 
 class RestartIntensity:

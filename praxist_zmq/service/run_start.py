@@ -44,7 +44,8 @@ from .results_choice import ReaderRequest, choose_reader, remember_reader
 from .run_directory import missing, prepare, remove_made
 from .secret_keeper import VaultHolder
 from .service_log import configure_log, open_log
-from .supervisor import RunFiles, Supervisor
+from .supervisor import Supervisor
+from .supervisor_links import RunFiles
 
 CHILDREN = ("sampler", "broker", "gateway", "launcher", "supply")
 """In the order of their start; each is ready before the next one is started. The sampler comes

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from ..errors import PraxistError
 from ..host import spawn
@@ -31,7 +29,8 @@ from ..transport.poller import Poller
 from .child import Child
 from .child_config import STOPPED_WITHOUT_FENCE
 from .last_failure import leave_failure
-from .restart import RestartIntensity
+from .restart import RESTARTS_MAX, STARTS_IN_VAIN_MAX, RestartIntensity, likely_cause
+from .supervisor_links import BrokerLink, Registry, RunFiles
 
 READY_BOUND_MS = 30_000
 """Longest silence of a child that is starting."""
@@ -47,42 +46,6 @@ RESTING = ("gateway", "sampler", "supply")
 third only offers are missing. The others do without them, and so they never end the run."""
 
 _log = logging.getLogger(__name__)
-
-
-class BrokerLink(Protocol):
-    """What the supervisor tells the broker, as `service.process_report` does it."""
-
-    def watch(self, poller: Poller) -> None:
-        """Add what must be polled."""
-
-    def serve(self) -> None:
-        """Handle what came; repeat the latest list on a new connection. Never blocks."""
-
-    def tell(self, seen: ProcessesSeen) -> None:
-        """Send the list of processes, now and on every new connection."""
-
-
-class Registry(Protocol):
-    """The host's claim registry, as `service.registry_watch` sees it."""
-
-    def ensure(self, poller: Poller) -> None:
-        """Find or start it and watch it. Raises PraxistError."""
-
-    def ended(self, poller: Poller) -> bool:
-        """Whether it ended since `ensure`; told once."""
-
-    def process(self) -> tuple[int, int] | None:
-        """(pid, started at CLOCK_BOOTTIME ms), or None when that is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunFiles:
-    """Files the supervisor reads or writes."""
-
-    failure: Path
-    """`last_failure.json`: why it gave up, or what it waits for."""
-    fence: Path
-    """Present once a stop of the run was ordered."""
 
 
 class Supervisor:
@@ -167,7 +130,7 @@ class Supervisor:
             self._reaped(pid, how)
         if self._registry.ended(self._poller) and self._phase != "ending":
             self._registry_ended()
-        self._link.serve()
+        self._end_silent()
         self._keep_bounds()
         self._advance_end()
         self._beat()
@@ -201,6 +164,14 @@ class Supervisor:
             self._fail(error)
             return False
         return True
+
+    def _end_silent(self) -> None:
+        """End what the broker finds silent; it is started again like all that end."""
+        for wish in self._link.serve():
+            for child in self._children:
+                if (child.name, child.pid) == (wish.name, wish.pid) and self._phase != "ending":
+                    _log.error("%s does not answer the broker and is killed", child.name)
+                    spawn.kill_now(wish.pid)
 
     # -- starting
 
@@ -299,6 +270,12 @@ class Supervisor:
             error = PraxistError("start_failed", f"{name} did not get ready in time: {reason}")
         elif name in RESTING and self._phase == "serving":
             return self._may_restart_unless_rests(child, reason)
+        elif child.starts_in_vain >= self._starts_in_vain_max():
+            error = PraxistError(
+                "start_failed",
+                f"{name} ended {child.starts_in_vain} times in a row before it was ready: {reason}",
+                [*likely_cause(reason), f"its log: {child.log}"],
+            )
         elif self._intensity.allow(self._clock.mono_ms()):
             return True
         else:
@@ -327,6 +304,9 @@ class Supervisor:
     def _tries(self) -> int:
         """In the first round nobody waits for a second try: whoever starts the run is told."""
         return 1 if self._phase == "starting" else READY_TRIES
+
+    def _starts_in_vain_max(self) -> int:
+        return STARTS_IN_VAIN_MAX if self._phase == "starting" else RESTARTS_MAX
 
     def _keep_bounds(self) -> None:
         if self._phase == "ending":

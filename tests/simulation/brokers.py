@@ -183,6 +183,8 @@ class SimBroker(MachineShell):
                 if not send.address.send(self, ("facts", send.message)):
                     self._lost.append(SupplyLost(send.address))
                     self._wake()
+            elif isinstance(send.message, orders.RestartProcess):
+                self.run.launcher.kill()
             elif isinstance(send.message, orders.SampleNow):
                 self.run.sampler.ask()
             elif isinstance(send.message, orders.WriteClosingSignal):
@@ -193,7 +195,7 @@ class SimBroker(MachineShell):
         if told and self.gateway_wire is not None:
             self.gateway_wire.send(self, ("publish", told))
         for wire, found in ordered.items():
-            if not wire.send(self, ("order", found)):
+            if not wire.send(self, ("order", found), may_be_lost=True):
                 self._lost.append(LauncherLost(wire))
                 self._wake()
 

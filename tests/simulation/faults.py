@@ -13,6 +13,7 @@ CHANCES = {
     "slow": 0.03,
     "late after a cut": 0.5,
     "full": 0.01,
+    "lost": 0.01,
     "sample lost": 0.05,
     "publication lost": 0.2,
     "publication twice": 0.1,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from praxist_zmq.core import launch
 from praxist_zmq.core.launch import Life, Phase, advance, latest_report
 from praxist_zmq.protocol import orders, reports
+from praxist_zmq.service.link_counts import LinkCounts
 
 from .shell import SimProcess
 from .shims import SimShim
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .world import SimRun, SimWorld
 
 OWED_PAUSE_MS = 100
+WELCOME_MS = 1_000
 
 
 @dataclass
@@ -45,6 +47,7 @@ class SimLauncher(SimProcess):
         self.handles: dict[str, SimHandle] = {}
         self.wire: FakeWire | None = None
         self._owed = False
+        self._counts = LinkCounts()
 
     def start(self) -> None:
         """A new one, with nothing in hand."""
@@ -52,6 +55,7 @@ class SimLauncher(SimProcess):
         self.handles = {}
         self.wire = None
         self._owed = False
+        self._counts = LinkCounts()
         self.connect(self.run.broker)
 
     def kill(self) -> None:
@@ -83,13 +87,19 @@ class SimLauncher(SimProcess):
         self._report(mine, *(report for report in known if report is not None))
 
     def _report(self, *found: Any) -> None:
-        if self.wire is not None and not self.wire.send(self, ("report", found)) and not self._owed:
+        if self.wire is None:
+            return
+        told = tuple(self._counts.leaves(report) for report in found)
+        if not self.wire.send(self, ("report", told), may_be_lost=True) and not self._owed:
             self._owed = True
             self.after(OWED_PAUSE_MS, self._again)
+        elif isinstance(told[0], reports.LauncherConnected) and not self._owed:
+            self._owed = True
+            self.after(WELCOME_MS, self._again)
 
     def _again(self) -> None:
         self._owed = False
-        if self.wire is not None:
+        if self.wire is not None and not self._counts.welcomed:
             self._announce()
 
     # -- orders -----------------------------------------------------------------------------
@@ -99,11 +109,18 @@ class SimLauncher(SimProcess):
         ends = (orders.AbandonAttempt, orders.StopAttempt)
         called_back = {order.attempt for order, _ in message[1] if isinstance(order, ends)}
         for order, late in message[1]:
-            if not isinstance(order, orders.ReleaseAttempt) or order.attempt not in called_back:
+            if isinstance(order, orders.ReleaseAttempt) and order.attempt in called_back:
+                self._counts.arrived(order)
+            else:
                 self._obey(order, late)
 
     def _obey(self, order: Any, late: bool) -> None:
+        if not self._counts.arrived(order):
+            self._announce()
         if isinstance(order, orders.Welcome | orders.IdentifyCaller):
+            return
+        if isinstance(order, orders.CompareCounts):
+            self._report(reports.CountsCompared(reports=0))
             return
         if isinstance(order, orders.Announce):
             self._announce()

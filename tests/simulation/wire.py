@@ -38,10 +38,19 @@ class FakeWire:
         self._under_way: dict[int, tuple[int, Any]] = {}
         self._sent = 0
 
-    def send(self, sender: WireEnd, message: Any, *, may_be_full: bool = True) -> bool:
+    def send(
+        self,
+        sender: WireEnd,
+        message: Any,
+        *,
+        may_be_full: bool = True,
+        may_be_lost: bool = False,
+    ) -> bool:
         """False when there is no connection or no room."""
         if not self.up or (may_be_full and self._world.faults.hits("full")):
             return False
+        if may_be_lost and self._world.faults.hits("lost"):
+            return True
         side = 1 if sender is self.ends[0] else 0
         rng = self._world.rng
         delay = rng.randint(0, 2)

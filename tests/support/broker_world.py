@@ -224,6 +224,11 @@ class World:
         self.told: list[tuple[bytes, Any]] = []
         """(topic, body) of what was published about leases."""
         self.launcher_address = "launcher"
+        self.restarts: list[Any] = []
+        """What the supervisor was asked to start again."""
+        self.orders_arrived = 0
+        self.reports_sent = 0
+        """Since the launcher introduced itself, as both ends count them."""
         self.broker = Broker()
         self.start_broker()
 
@@ -303,10 +308,16 @@ class World:
         names = tuple(sorted(self.launcher.in_hand))
         connected = reports.LauncherConnected(launcher=identity(901), attempts=names)
         self.to_broker.append(LauncherSaid(self.launcher_address, connected))
+        self.reports_sent = 0
         for name in names:
             attempt = self.launcher.attempts.get(name)
             if attempt is not None:
-                self.to_broker.append(LauncherSaid("launcher", attempt.report))
+                self.report(attempt.report)
+
+    def report(self, report: Any) -> None:
+        """The launcher says something."""
+        self.reports_sent += 1
+        self.to_broker.append(LauncherSaid(self.launcher_address, report))
 
     def take_snapshot(self) -> None:
         """What the compactor does: replay the disk, keep the state."""
@@ -355,6 +366,8 @@ class World:
                     self.closing.discard(send.message.generation)
             elif send.to == "events":
                 self.published.append(send.message)
+            elif send.to == "supervisor":
+                self.restarts.append(send.message)
             elif send.to == "supply":
                 self.to_supply.append(send.message)
             elif send.to == "leases":
@@ -390,11 +403,20 @@ class World:
         if self.to_launcher and isinstance(self.to_launcher[0], orders.Announce):
             self.to_launcher.popleft()
             self.connect_launcher()
-        elif self.to_launcher and self._called_back(self.to_launcher[0]):
+        elif self.to_launcher and isinstance(self.to_launcher[0], orders.Welcome):
             self.to_launcher.popleft()
+            self.orders_arrived = 0
+        elif self.to_launcher and isinstance(self.to_launcher[0], orders.CompareCounts):
+            if self.to_launcher.popleft().orders != self.orders_arrived:
+                self.connect_launcher()
+            answer = reports.CountsCompared(reports=self.reports_sent)
+            self.to_broker.append(LauncherSaid(self.launcher_address, answer))
         elif self.to_launcher:
-            for report in self.launcher.obey(self.to_launcher.popleft()):
-                self.to_broker.append(LauncherSaid("launcher", report))
+            self.orders_arrived += 1
+            called_back = self._called_back(self.to_launcher[0])
+            order = self.to_launcher.popleft()
+            for report in () if called_back else self.launcher.obey(order):
+                self.report(report)
 
     def _called_back(self, order: Any) -> bool:
         """As the real one, it looks through all that has come before it acts on a GO."""
@@ -424,7 +446,7 @@ class World:
             if attempt.phase == "running":
                 report = self.launcher.end(attempt, "exited", exit_code=exit_code, signalled=False)
                 if attempt.name in self.launcher.in_hand:
-                    self.to_broker.append(LauncherSaid("launcher", report))
+                    self.report(report)
                 return True
         return False
 
@@ -433,7 +455,7 @@ class World:
         attempt = self.launcher.attempts[name]
         report = self.launcher.end(attempt, "exited", exit_code=exit_code, signalled=False)
         if name in self.launcher.in_hand:
-            self.to_broker.append(LauncherSaid("launcher", report))
+            self.report(report)
 
     # -- clients --------------------------------------------------------------------------
 

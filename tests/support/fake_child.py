@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 from praxist_zmq.errors import PraxistError
-from praxist_zmq.protocol.codec import decode
+from praxist_zmq.protocol.codec import decode, encode
+from praxist_zmq.protocol.orders import RestartProcess
 from praxist_zmq.protocol.reports import ProcessesSeen
 from praxist_zmq.service.child_config import (
     ChildConfig,
@@ -42,8 +43,9 @@ def starts_so_far(control: Path, name: str) -> int:
     return log.read_text().count("start ") if log.exists() else 0
 
 
-def serve_link(config: ChildConfig, control: Path, name: str) -> None:
-    """Note what arrives on the broker's link until the supervisor is gone."""
+def serve_link(config: ChildConfig, control: Path, name: str, restart: str | None) -> None:
+    """Note what arrives on the broker's link until the supervisor is gone. `restart`: a process
+    that it finds silent, once."""
     # Imported here: the other fakes start faster without ZeroMQ.
     from praxist_zmq.transport.hop import HopServer
     from praxist_zmq.transport.poller import Poller
@@ -57,15 +59,23 @@ def serve_link(config: ChildConfig, control: Path, name: str) -> None:
             seen = decode(ProcessesSeen, message.parts[0])
             names = ",".join(f"{row[0]}:{row[1]}:{row[3]}" for row in seen.processes)
             note(control, name, f"{message.channel.decode()} {names}")
+            pid = next((row[1] for row in seen.processes if row[0] == restart), None)
+            if restart is not None and pid is not None and "supply:" in names:  # all are up
+                for one in (pid + 1, pid):  # another process by that name is left alone
+                    body = encode(RestartProcess(name=restart, pid=one))
+                    server.send(message.address, b"restart", [body])
+                restart = None
 
 
 def main() -> None:
     """Read the behaviour and follow it. Keys:
 
-    `exit`: status to end with before it is ready; `exit_after_ready`: after that;
+    `words`: the last line of its log; `exit`: status to end with before it is ready;
+    `exit_after_ready`: after that;
     `times`: only in so many starts; `fatal`: the code to name then; `silent`: never ready;
     `progress`: texts first; `ignores_term`: ends only with its stdin; `deaf`: not even then;
     `link`: serve the broker's link and note the process lists that arrive;
+    `restart`: then also the process that is found silent, once;
     `orphan`: start a program that outlives it, and note its pid.
     """
     name, control = sys.argv[1], Path(sys.argv[2])
@@ -89,6 +99,8 @@ def main() -> None:
         note(control, name, f"orphan {orphan.pid}")
     for text in behaviour.get("progress", []):
         report_progress(config, text)
+    if active and "words" in behaviour:
+        print(behaviour["words"], flush=True)
     if active and "exit" in behaviour:
         if "fatal" in behaviour:
             report_fatal(config, PraxistError(behaviour["fatal"], "the fake says so"))
@@ -100,7 +112,7 @@ def main() -> None:
             report_fatal(config, PraxistError(behaviour["fatal"], "the fake says so"))
         os._exit(behaviour["exit_after_ready"])
     if behaviour.get("link"):
-        serve_link(config, control, name)
+        serve_link(config, control, name, behaviour.get("restart"))
     while os.read(0, 4096):
         continue
     note(control, name, "eof")

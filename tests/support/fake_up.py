@@ -50,7 +50,7 @@ def main() -> int:
         else:
             serve_run(request, say, command_of)
     except PraxistError as error:
-        stdio.say(f"{error.code} {error.detail}", 2)
+        stdio.say("\n".join((f"{error.code} {error.detail}", *error.help)), 2)
         return error.exit_code
     return 0
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ from praxist_zmq.protocol.orders import (
     ReleaseAttempt,
     SpawnAttempt,
     StopAttempt,
+    Welcome,
 )
 from praxist_zmq.protocol.process import ProcessIdentity
-from praxist_zmq.protocol.reports import AttemptEnded
+from praxist_zmq.protocol.reports import AttemptEnded, LauncherConnected
 from praxist_zmq.protocol.text import from_bytes
 
 from .wait import wait_until
@@ -106,6 +108,8 @@ class Bench:
     def __init__(self, before: str = "") -> None:
         """`before` is shell that runs ahead of the launcher, in its process."""
         self.before = before
+        self.welcomes = True
+        """Whether the broker of this fake answers an introduction."""
         self.directory = Path(tempfile.mkdtemp(dir="/tmp", prefix="pzl-"))
         self.run = RunPaths.of(self.directory / "run")
         self.run.run_dir.mkdir()
@@ -149,8 +153,12 @@ class Bench:
                 return
             if not body:
                 return
+            report = decode_launcher_report(body)
+            if self.welcomes and isinstance(report, LauncherConnected):
+                with suppress(OSError):  # it was killed meanwhile
+                    end.send(encode(Welcome(epoch=1)))
             with self._lock:
-                self.reports.append(decode_launcher_report(body))
+                self.reports.append(report)
 
     def kill(self) -> None:
         """SIGKILL the launcher."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from praxist_zmq.core.attempts import ASK_LAUNCHER_MS, STUCK_PAUSE_MS
+from praxist_zmq.core.attempts import STUCK_PAUSE_MS
 from praxist_zmq.core.commands import LauncherLost, LauncherSaid
+from praxist_zmq.core.launcher_side import ASK_LAUNCHER_MS
 from praxist_zmq.core.queries import LAUNCHER_SILENCE_MS
 from praxist_zmq.protocol import orders
 from praxist_zmq.protocol.codec import decode_event
@@ -48,7 +49,7 @@ def test_a_launcher_that_lost_an_order_but_no_connection_is_asked_to_introduce_i
     world.settle()
     assert world.broker.soft.launcher_ready
     assert world.broker.state.jobs["j-1"].state == "running"
-    assert world.broker.state.attempts["j-1.2"].phase == "running"
+    assert world.broker.state.attempts["j-1.1"].phase == "running"
 
 
 def test_a_launcher_that_is_gone_is_asked_in_vain_until_the_next_one_is_there() -> None:

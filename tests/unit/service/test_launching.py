@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 from praxist_zmq.host.identity import is_alive
-from praxist_zmq.protocol.orders import AbandonAttempt, Announce, StopAttempt, Welcome
+from praxist_zmq.protocol.orders import (
+    AbandonAttempt,
+    Announce,
+    CompareCounts,
+    StopAttempt,
+    Welcome,
+)
 from tests.support.launcher_harness import Bench, daemon_code
 from tests.support.wait import wait_until
 
@@ -367,3 +373,31 @@ def test_a_log_over_its_cap_loses_its_middle_and_its_experiment_notices_nothing(
     ended = bench.ended("j-1.1")
     assert (ended.exit_code, log.stat().st_size) == (3, 8_000_005)
     assert ended.log_tail.endswith("done\n")
+
+
+def test_an_introduction_that_nobody_answers_is_repeated(bench: Bench) -> None:
+    bench.expect("launcher_connected")
+    bench.welcomes = False
+    bench.order(Announce())
+    wait_until(lambda: len(bench.seen("launcher_connected")) >= 4, "it to introduce itself again")
+
+
+def test_a_launcher_that_misses_an_order_introduces_itself(bench: Bench) -> None:
+    bench.ready("j-1.1", ["true"])
+    told = len(bench.seen("launcher_connected"))
+    bench.order(CompareCounts(orders=1))
+    counts = bench.expect("counts_compared")
+    assert counts.reports == 1
+    assert len(bench.seen("launcher_connected")) == told
+    bench.order(CompareCounts(orders=2))  # one was lost on its way
+    wait_until(lambda: len(bench.seen("launcher_connected")) > told, "its introduction")
+
+
+def test_a_zygote_that_hangs_is_replaced(bench: Bench) -> None:
+    bench.ready("j-1.1", ["true"])
+    zygote = bench.zygote()
+    os.kill(zygote, signal.SIGSTOP)
+    bench.spawn("j-2.1", ["true"])
+    assert bench.ended("j-2.1").outcome == "never_ran"
+    wait_until(lambda: bench.zygotes() and bench.zygote() != zygote, "another zygote")
+    bench.ready("j-3.1", ["true"])

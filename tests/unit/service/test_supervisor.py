@@ -290,6 +290,32 @@ def test_a_start_that_fails_twice_and_then_works_is_a_start(fake: FakeRun) -> No
     assert len(fake.pids("launcher")) == 3
 
 
+def test_a_start_that_fails_three_times_says_which_process_why_and_what_may_help(
+    fake: FakeRun,
+) -> None:
+    fake.behave("launcher", exit=1, words="OSError: [Errno 24] Too many open files")
+    process = fake.up("detach")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 69
+    assert "start_failed launcher ended 3 times in a row before it was ready: exit code 1" in errors
+    assert "its log ends with: OSError: [Errno 24] Too many open files" in errors
+    assert "ulimit -n" in errors
+    assert len(fake.pids("launcher")) == 3
+    assert not fake.living()
+
+
+def test_a_child_that_is_never_ready_again_ends_the_run_however_slowly_it_fails(
+    fake: FakeRun,
+) -> None:
+    process = fake.up()
+    fake.ready(process)
+    fake.behave("launcher", exit=1)
+    os.kill(fake.pids("launcher")[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 69
+    assert "start_failed launcher ended 5 times in a row before it was ready" in errors
+
+
 def test_term_during_a_start_that_hangs_is_obeyed(fake: FakeRun) -> None:
     fake.behave("gateway", silent=True)
     process = fake.up()
@@ -419,6 +445,20 @@ def test_the_broker_is_told_every_list_and_again_after_its_own_restart(fake: Fak
     wait_until(lambda: len(fake.pids("broker")) == 2, "the broker is started again")
     wait_until(lambda: last("broker", 1) in fake.notes("broker")[-1], "the new broker is told")
     assert last("gateway", 1) in fake.notes("broker")[-1]
+
+
+def test_a_process_that_the_broker_finds_silent_is_started_again(fake: FakeRun) -> None:
+    fake.behave("broker", link=True, restart="launcher")
+    process = fake.up()
+    fake.ready(process)
+    wait_until(lambda: len(fake.pids("launcher")) == 2, "another launcher")
+    assert not alive(fake.pids("launcher")[0])
+    assert (
+        "launcher does not answer the broker and is killed"
+        in (fake.run.service_logs / "supervisor.log").read_text()
+    )
+    wait_until(lambda: fake.notes("broker")[-1].count("launcher:"), "its restart is told")
+    assert all(len(fake.pids(name)) == 1 for name in CHILDREN if name != "launcher")
 
 
 def test_an_orphan_of_a_dead_child_lives_on_below_the_supervisor_and_is_reaped(
