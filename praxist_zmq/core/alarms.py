@@ -14,6 +14,7 @@ from .soft import SoftState
 from .start_gate import alarm as gate_alarm
 from .state import BrokerState, Job
 from .storm import failing_alarm, storm_alarm
+from .timestamps import span_words
 
 WAIT_TOLD_MS = 60_000
 """So long may the first job of a generation wait without an alarm; jobs start in milliseconds."""
@@ -52,7 +53,7 @@ def _no_progress(state: BrokerState, soft: SoftState) -> str | None:
     why = default_never_fits(state, soft) or _refused(soft) or _waits_long(state, soft)
     if why is None:
         return None
-    age = _span(soft.now_at_ms - current.opened_at_ms)
+    age = span_words(soft.now_at_ms - current.opened_at_ms)
     return (
         f"NO PROGRESS  generation {state.generation} open {age}, "
         f"no experiment was ever admitted: {why}"
@@ -104,18 +105,9 @@ def _probe_unknown(state: BrokerState, soft: SoftState) -> str | None:
     unknown_ms = soft.now_ms - soft.probe_known_ms
     if unknown_ms < PROBE_TOLD_MS or not _devices_wanted(state, soft):
         return None
-    return f"PROBE UNKNOWN for {_span(unknown_ms)}, GPU jobs held: {blocker.detail}"
+    return f"PROBE UNKNOWN for {span_words(unknown_ms)}, GPU jobs held: {blocker.detail}"
 
 
 def _devices_wanted(state: BrokerState, soft: SoftState) -> bool:
     profiles = (state.policy.profiles.get(name) for _, name in soft.queue.sizes)
     return any(profile is not None and profile.accelerator == "gpu" for profile in profiles)
-
-
-def _span(milliseconds: int) -> str:
-    """A length of time in words: `64 s`, `14m`, `3h05m`."""
-    seconds = max(0, milliseconds) // 1000
-    if seconds < 120:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    return f"{minutes}m" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"

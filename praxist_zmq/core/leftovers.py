@@ -14,6 +14,7 @@ from .narrate import FOUND
 from .proof import EVIDENCE
 from .soft import Lingering, SoftState
 from .state import Attempt, BrokerState, Job
+from .timestamps import span_words
 from .turn import Refused, Turn
 
 WARN_AFTER_MS = 30_000
@@ -86,20 +87,11 @@ def keepers(attempt: Attempt, soft: SoftState) -> str | None:
     if known is None:
         return None
     named = [
-        f"{one.name} (pid {one.pid}, {age_words(soft.now_ms - one.started_at_mono_ms)} old)"
+        f"{one.name} (pid {one.pid}, {span_words(soft.now_ms - one.started_at_mono_ms)} old)"
         for one in known.report.processes[:NAMED_MAX]
     ]
     more = known.report.number - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
-
-
-def age_words(milliseconds: int) -> str:
-    """An age for people: `45 s`, `12m`, `3h05m`."""
-    seconds = max(0, milliseconds) // 1000
-    if seconds < 120:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    return f"{minutes}m" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
 
 
 def note(attempt: Attempt, soft: SoftState) -> str | None:

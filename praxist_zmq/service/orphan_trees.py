@@ -38,7 +38,7 @@ class _Tree:
     """Found below its shim while that lived: proved the attempt's, whatever they become."""
     leader: ProcessIdentity | None = None
     member: ProcessIdentity | None = None
-    """One process of it that lives without the shim: until it ends no look is needed."""
+    """One process, proved its own, that lives without the shim: until it ends no look is needed."""
     empty_looks: int = 0
     due_ms: int = 0
     pause_ms: int = LOOK_APART_MS
@@ -157,8 +157,8 @@ def look_once(watch: Watch, found: _Tree, namespaces: Namespaces) -> Verdict:
         )
         number = len(members.pids)
         found.empty_looks = 0 if number else found.empty_looks + 1
-        some = [*members.ours, *members.doubtful]
-        found.member = identity_from(some[0]) if some else None
+        # One in doubt may turn out to be a stranger, so it is looked at again by the clock.
+        found.member = identity_from(members.ours[0]) if members.ours else None
     log = run.attempt_log(attempt)
     return judge(
         sighting(shim, log, namespaces=namespaces, found=number, empty_looks=found.empty_looks)
