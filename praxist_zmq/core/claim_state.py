@@ -52,6 +52,8 @@ class Unserved:
     run_dir: str
     own: bool
     """Whether the run is of the registry's own user, so that its processes can be looked at."""
+    uid: int | None = None
+    """Whose it is, where that is known."""
 
 
 @dataclass(slots=True)
@@ -117,8 +119,8 @@ class ClaimState:
         for key in (*keys, *disowned):
             row, run = self.rows[key], self.runs.get(key[0]) or self.down.get(key[0])
             if row.bound is not None and run is not None:
-                own = not self.is_guest(self.owner_of(key[0]))
-                found[Watch(*key, row.bound)] = Unserved(run.run_dir, own)
+                uid = self.owner_of(key[0])
+                found[Watch(*key, row.bound)] = Unserved(run.run_dir, not self.is_guest(uid), uid)
         return found
 
     def held(self, run_key: str, devices_only: bool) -> int:

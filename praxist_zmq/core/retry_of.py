@@ -65,6 +65,11 @@ def retry_conflict(job: Job) -> str:
     return f"{job.job} is {job.state}; a changed request cannot retry it"
 
 
+def lost_notes(job: Job) -> tuple[str, ...]:
+    """How a job that was not run again, since nobody knows how it ended, is run again after all."""
+    return tuple(retry_help(job)) if job.state == LOST else ()
+
+
 def retry_help(job: Job) -> list[str]:
     """What to do about a job whose state a retry may not change."""
     if job.state == "drained_unknown":

@@ -24,7 +24,7 @@ from .exec_limits import check_command, check_environment
 from .generation_gate import generation_of, generation_refusal
 from .identity import identity_of, long_job_id
 from .placement import never_fits, stale_sample
-from .retry_of import followed_already, retry_conflict, retry_help
+from .retry_of import followed_already, lost_notes, retry_conflict, retry_help
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
 from .state import Job
 from .transitions import LOST, RETRIABLE
@@ -305,8 +305,7 @@ def _retry(
             return _accepted(turn, job, verdict, False, wish.source, (followed,))
     may = RETRIABLE | {LOST} if wish.submission.lost else RETRIABLE
     if job.state not in may or joined:
-        lost = job.state == LOST and not joined
-        if changed or lost or job.peer != wish.submission.peer:
+        if changed or job.peer != wish.submission.peer:
             raise Refused(
                 "retry_conflict",
                 retry_conflict(job),
@@ -316,7 +315,7 @@ def _retry(
         supply_credentials(turn.soft, job, wish.prepared, True)
         _remember_joined(turn.soft, request, index, job)
         verdict = "joined" if job.state in ("queued", "running") else "done"
-        return _accepted(turn, job, verdict, False, wish.source, ())
+        return _accepted(turn, job, verdict, False, wish.source, lost_notes(job))
     if job.peer != wish.submission.peer:
         raise Refused("not_yours", f"{job.job} belongs to {job.peer}")
     check_open(turn, wish.profile)

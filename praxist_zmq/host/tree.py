@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from .identity import ProcStat, has_live_task, read_stat
+from .identity import ProcStat, has_live_task, read_stat, user_of
 
 NAME_CHARACTERS_MAX = 32
 ENVIRON_BYTES_MAX = 4 * 1024 * 1024
@@ -119,6 +119,15 @@ def owner(pid: int) -> int | None:
         return os.stat(f"/proc/{pid}").st_uid
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def of_user(uid: int, since_ticks: int) -> list[ProcStat]:
+    """Live processes of a user that are not older than that: all that a tree of theirs can be."""
+    return [
+        stat
+        for stat in living(processes())
+        if stat.start_ticks >= since_ticks and user_of(stat.pid) == uid
+    ]
 
 
 def kin(directory: str, group: int | None, since_ticks: int) -> list[tuple[ProcStat, bool, bool]]:

@@ -50,5 +50,5 @@ def runs_that_hold(host: HostPaths) -> list[RunRow]:
 def _may_live(row: AllocationRow, run: RunRow) -> bool:
     if row.bound is None or is_alive(row.bound):
         return True
-    whose = Unserved(run.run_dir, own=run.uid in (None, os.getuid()))
+    whose = Unserved(run.run_dir, own=run.uid in (None, os.getuid()), uid=run.uid)
     return may_live(Watch(row.run_key, row.attempt, row.bound), whose)

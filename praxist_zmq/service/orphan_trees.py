@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..core.claim_state import Unserved, Watch
 from ..core.proof import LOOKS, Verdict, judge
-from ..host import ending
+from ..host import ending, tree
 from ..host.attempt_files import AttemptFiles
 from ..host.identity import identity_from, is_alive, visible
 from ..host.paths import RunPaths
@@ -146,8 +146,12 @@ def look_once(watch: Watch, found: _Tree, namespaces: Namespaces) -> Verdict:
     shim, attempt = watch.identity, watch.attempt or ""
     run = RunPaths(Path(found.whose.run_dir))
     number = None
-    if visible(shim) and (found.whose.own or found.seen):
-        # Of another user's processes /proc shows numbers, groups and sessions, and no more.
+    if visible(shim) and not found.whose.own and not found.seen:
+        # Of another user's processes /proc shows numbers, groups, sessions and owners. Without a
+        # look below the shim any of theirs that is as young may be of the tree.
+        if found.whose.uid is not None:
+            number = len(tree.of_user(found.whose.uid, shim.start_ticks))
+    elif visible(shim):
         if found.whose.own and found.leader is None:
             # Its word can only keep a row, never free one.
             started = AttemptFiles(run).evidence(attempt, shim).started
@@ -156,9 +160,10 @@ def look_once(watch: Watch, found: _Tree, namespaces: Namespaces) -> Verdict:
             str(run.attempt(attempt)), shim, found.leader, None, ending.Fallen(), found.seen
         )
         number = len(members.pids)
-        found.empty_looks = 0 if number else found.empty_looks + 1
         # One in doubt may turn out to be a stranger, so it is looked at again by the clock.
         found.member = identity_from(members.ours[0]) if members.ours else None
+    if number is not None:
+        found.empty_looks = 0 if number else found.empty_looks + 1
     log = run.attempt_log(attempt)
     return judge(
         sighting(shim, log, namespaces=namespaces, found=number, empty_looks=found.empty_looks)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.core.proof import judge
 from praxist_zmq.host.clock import SystemClock
-from praxist_zmq.host.identity import identity_of
+from praxist_zmq.host.identity import identity_of, own_namespace
+from praxist_zmq.host.lineage import FIRST_PID_NAMESPACE
 from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.host.stop_search import KnownAttempt, StopSearch
 from praxist_zmq.protocol.process import ProcessIdentity
@@ -77,10 +79,13 @@ def test_a_number_that_changed_hands_or_boots_is_nobody_s(
 def test_another_namespace_is_told_as_out_of_sight(run: RunPaths, stranger: Stranger) -> None:
     shim = stranger.identity.model_copy(update={"pid_namespace": 1})
     search = StopSearch(run, [KnownAttempt("j-1.1", shim)])
-    assert [known.attempt for known in search.out_of_sight] == ["j-1.1"]
+    told = {known.attempt: judge(seen).state for known, seen in search.out_of_sight}
+    first = own_namespace() == FIRST_PID_NAMESPACE
+    assert told == {"j-1.1": "gone" if first else "unseen"}, "no namespace has that number"
     assert not search.look().members
     ours = stranger.identity.model_copy(update={"boot_id": "another"})
-    assert not StopSearch(run, [KnownAttempt("j-1.1", ours)]).out_of_sight
+    ((_, seen),) = StopSearch(run, [KnownAttempt("j-1.1", ours)]).out_of_sight
+    assert judge(seen) == ("gone", "other_boot")
 
 
 def test_the_ledger_s_word_ends_exactly_that_process_and_what_is_below_it(run: RunPaths) -> None:

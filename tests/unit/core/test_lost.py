@@ -34,13 +34,17 @@ def world() -> World:
 
 
 def test_what_was_lost_runs_again_by_the_word_lost_alone(world: World) -> None:
-    for request in (
-        RetryJob(job="j-1", environment={}),
-        JOB.model_copy(update={"retry_terminal": True}),
-    ):
-        told = world.ask(request)
-        assert isinstance(told, Refusal)
-        assert any("praxist-zmq retry --lost j-1" in line for line in told.help)
+    for changed in (False, True):
+        command = ("false",) if changed else JOB.command
+        for request in (
+            RetryJob(job="j-1", environment={}, command=command),
+            JOB.model_copy(update={"retry_terminal": True, "command": command}),
+        ):
+            told = world.ask(request)
+            assert isinstance(told, Refusal) is changed
+            lines = told.help if changed else told.notes
+            assert any("praxist-zmq retry --lost j-1" in line for line in lines)
+    assert world.broker.state.jobs["j-1"].state == "drained_unknown"
     options = world.ask(ExplainJob(subject="j-1")).options
     assert any("praxist-zmq retry --lost j-1" in option for option in options)
     told = world.ask(RetryJob(job="j-1", lost=True, retry_of="j-1.1", environment={}))
