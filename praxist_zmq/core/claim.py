@@ -76,7 +76,7 @@ from .claim_commands import (
     ProcessesProvedAbsent,
     RegistryStarted,
 )
-from .claim_fair import Raises, Wants
+from .claim_fair import GUEST_REPORT_MS, Raises, Wants
 from .claim_leases import EVERYBODY, LeaseHolds
 from .claim_memory import DeniedRequests, GrantedRequests, Registrations
 from .claim_state import ClaimState, RowKey, Watch
@@ -240,8 +240,7 @@ class ClaimMachine:
             case Release():
                 reply = self._release(request, seen, stamp, decision)
             case ReportLoad():
-                self._report(request, stamp)
-                return self._grant()
+                return self._report(request, stamp)
             case RaiseLimit():
                 not_now = self._raises.ask(request.run_key, request.interval_ms, stamp.mono_ms)
                 return deny("not_now", not_now) if not_now else self._grant()
@@ -285,9 +284,12 @@ class ClaimMachine:
         self._registrations.add(run.run_key, number)
         return Registered(registry_epoch=self.state.epoch, view=self._views.of(command.uid))
 
-    def _report(self, request: ReportLoad, stamp: Stamp) -> None:
+    def _report(self, request: ReportLoad, stamp: Stamp) -> Granted | Denied:
+        if self._wants.too_soon(self.state, request.run_key, stamp.mono_ms):
+            return deny("not_now", f"one report in {GUEST_REPORT_MS} ms is taken")
         self._set_load(request.run_key, request.running, request.queued, request.limit)
         self._want(request.run_key, request.want, stamp)
+        return self._grant()
 
     def _set_load(self, run_key: str, running: int, queued: int, limit: int) -> None:
         before = self.state.limit()
@@ -298,7 +300,7 @@ class ClaimMachine:
             self._audience.changed(EVERYBODY)
 
     def _want(self, run_key: str, want: Want | None, stamp: Stamp) -> None:
-        if self._wants.report(run_key, want, stamp.mono_ms):
+        if self._wants.report(self.state, run_key, want, stamp.mono_ms):
             self._audience.changed(run_key)
 
     def _disown(

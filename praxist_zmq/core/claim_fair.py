@@ -24,6 +24,11 @@ from .claim_state import ClaimState
 
 WANT_MS = 6_000
 """How long a want holds after the report that told it."""
+WANTED_DEVICES_MAX = 1_024
+GUEST_WANTED_DEVICES_MAX = 128
+"""Devices in all wants of one user: each view shows them, and each plan is held against them."""
+GUEST_REPORT_MS = 100
+"""Between two reports of a run of another user. Brokers leave 250 ms; each may be news to all."""
 RAISE_INTERVAL_MS_MIN = 1_000
 RAISE_INTERVAL_MS_MAX = 600_000
 """Bounds of what a run may call its interval, so that none can keep the others from rising."""
@@ -35,6 +40,7 @@ class Wants:
     def __init__(self) -> None:
         self._live: dict[str, tuple[Want, int]] = {}
         self._served: dict[str, int] = {}
+        self._reported_ms: dict[str, int] = {}
         self._grants = 0
 
     def served(self, run_key: str) -> None:
@@ -46,14 +52,34 @@ class Wants:
         """The run is gone."""
         self._live.pop(run_key, None)
         self._served.pop(run_key, None)
+        self._reported_ms.pop(run_key, None)
 
-    def report(self, run_key: str, want: Want | None, now_ms: int) -> bool:
-        """Take a run's report. Whether what it wants is another thing now."""
+    def too_soon(self, state: ClaimState, run_key: str, now_ms: int) -> bool:
+        """Whether a run of another user reports more often than is listened to."""
+        if not state.is_guest(state.owner_of(run_key)):
+            return False
+        if now_ms - self._reported_ms.get(run_key, now_ms - GUEST_REPORT_MS) < GUEST_REPORT_MS:
+            return True
+        self._reported_ms[run_key] = now_ms
+        return False
+
+    def report(self, state: ClaimState, run_key: str, want: Want | None, now_ms: int) -> bool:
+        """Take a run's report. Whether what it wants is another thing now. Devices over what its
+        user may want in all are not remembered."""
         old = self._live.pop(run_key, None)
+        if want is not None and want.envelope is not None and self._over(state, run_key, want):
+            want = Want(slot=want.slot)
         if want is None or not (want.slot or want.envelope is not None):
             return old is not None
         self._live[run_key] = (want, now_ms + WANT_MS)
         return old is None or old[0] != want
+
+    def _over(self, state: ClaimState, run_key: str, want: Want) -> bool:
+        user = state.owner_of(run_key)
+        most = GUEST_WANTED_DEVICES_MAX if state.is_guest(user) else WANTED_DEVICES_MAX
+        theirs = (told for key, (told, _) in self._live.items() if state.owner_of(key) == user)
+        envelopes = [want.envelope, *(told.envelope for told in theirs)]
+        return sum(len(e.device_uuids) for e in envelopes if e is not None) > most
 
     def expire(self, now_ms: int) -> list[str]:
         """Forget what was not told again in time. Returns whose wants those were."""

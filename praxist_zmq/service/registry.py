@@ -60,8 +60,9 @@ from ..protocol.claims import (
     ViewHost,
 )
 from ..protocol.codec import decode_claim_request, encode
+from ..transport.bounded_door import BoundedDoor
 from ..transport.correlation import peek_request_id
-from ..transport.front import FrontDoor, Incoming
+from ..transport.front import Incoming
 from ..transport.poller import Poller
 from .orphan_trees import OrphanTrees
 from .registry_recovery import recovered
@@ -110,7 +111,7 @@ class RegistryService:
         self._names = DeviceNames(host.directory, self._poller.register, self._poller.unregister)
         self._elsewhere: tuple[DeviceElsewhere, ...] = ()
         self._facts: list[Any] = [RegistryStarted(boot_id(), os.geteuid())]
-        self._door: FrontDoor | None = None
+        self._door: BoundedDoor | None = None
         self._watched_version = -1
         self._compact_at_ms = 0
         self._busy_at_ms = clock.mono_ms()
@@ -125,7 +126,7 @@ class RegistryService:
         self._turn([])
         while self._facts:
             self._turn([])
-        self._door = FrontDoor(
+        self._door = BoundedDoor(
             self._host.registry_socket,
             everybody=self._scope.shared,
             mono_ms=self._clock.mono_ms if self._scope.shared else None,

@@ -14,23 +14,15 @@ and its sender repeats it after `connected_again`. Sources: unix(7) SO_PEERCRED,
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hmac
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .context import (
-    BACKLOG,
-    RECONNECT_FIRST_MS,
-    RECONNECT_MAX_MS,
-    bind_guarded,
-    endpoint_of,
-)
+from .context import RECONNECT_FIRST_MS, RECONNECT_MAX_MS
+from .listener import Listener
 from .stream import PACKET_BYTES_MAX, Malformed, Packet, Stream
 
 HELLO, WELCOME = b"hello", b"welcome"
@@ -38,8 +30,6 @@ STRANGER_BYTES_MAX = 256
 """Of a packet from somebody who did not show the secret yet."""
 STRANGERS_MAX = 8
 """Connections that did not show it; the eldest gives way."""
-NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-_CREDENTIALS = struct.Struct("3i")
 
 
 class LinkMessage(NamedTuple):
@@ -60,17 +50,9 @@ class HopServer:
     def __init__(self, path: str | os.PathLike[str], secret: bytes) -> None:
         self._secret = secret
         self.counters = {"received": 0, "sent": 0, "refused": 0, "dropped": 0}
-        endpoint_of(path)  # for its limit on the length
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            self._file = bind_guarded(path, lambda: _bind(self._listener, path))
-            self._listener.listen(BACKLOG)
-        except BaseException:
-            self._listener.close()
-            raise
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._listener = Listener(path)
         self._epoll = select.epoll()
-        self._epoll.register(self._listener, select.EPOLLIN)
+        self._epoll.register(self._listener.socket, select.EPOLLIN)
         self._streams: dict[int, Stream] = {}
         self._addresses: dict[int, bytes] = {}
         """Of those that showed the secret. Never used twice, as a descriptor is."""
@@ -125,17 +107,13 @@ class HopServer:
         stream.send(WELCOME, [])
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except BlockingIOError:
-            return  # it went away again
-        except OSError as error:
-            if error.errno not in NO_DESCRIPTORS:
-                raise
-            self._turn_away()
+        turned_away = self._listener.turned_away
+        newcomer = self._listener.accept()
+        if newcomer is None:
+            self.counters["refused"] += self._listener.turned_away - turned_away
             return
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
+        connection = newcomer.connection
+        if newcomer.uid != os.geteuid():
             self.counters["refused"] += 1
             connection.close()
             return
@@ -145,14 +123,6 @@ class HopServer:
             self._forget(strangers[0])
         stream = self._streams[connection.fileno()] = Stream(connection, STRANGER_BYTES_MAX)
         stream.watch(self._epoll)
-
-    def _turn_away(self) -> None:
-        """Without a descriptor left, a connection would keep us awake until it was accepted."""
-        self.counters["refused"] += 1
-        os.close(self._spare)
-        with contextlib.suppress(OSError):  # another thread of the process may have been quicker
-            self._listener.accept()[0].close()
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _forget(self, descriptor: int) -> None:
         self._epoll.unregister(descriptor)
@@ -180,16 +150,14 @@ class HopServer:
     def waiting(self, address: bytes) -> bool:
         """Whether that end has not taken all yet that was sent to it."""
         stream = self._streams.get(self._known.get(address, -1))
-        return stream is not None and stream.waiting
+        return stream is not None and stream.waiting > 0
 
     def close(self) -> None:
         """Close all, remove the socket file."""
         for descriptor in list(self._streams):
             self._forget(descriptor)
-        self._listener.close()
         self._epoll.close()
-        os.close(self._spare)
-        self._file.remove()
+        self._listener.close()
 
 
 class HopClient:
@@ -302,10 +270,3 @@ class HopClient:
         if self._stream is not None:
             self._stream.socket.close()
         self._epoll.close()
-
-
-def _bind(listener: socket.socket, path: str | os.PathLike[str]) -> None:
-    """In the place of what an earlier end of ours left there."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listener.bind(os.fspath(path))

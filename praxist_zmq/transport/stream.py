@@ -30,32 +30,98 @@ class Malformed(Exception):
     """The other end sent what is no packet."""
 
 
-class Stream:
-    """One connection. `closed`: there will be no more; whoever sees it closes the socket."""
+class Wire:
+    """One connection and what it did not take yet. `closed`: there will be no more; whoever sees it
+    closes it."""
 
-    def __init__(self, connection: socket.socket, packet_bytes_max: int) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self.packet_bytes_max = packet_bytes_max
         self.closed = False
         self._outgoing = bytearray()
+        self._watched = 0
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self.socket.fileno()
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes were not taken yet."""
+        return len(self._outgoing)
+
+    def receive(self) -> bytes:
+        """A piece of what has come; less than `READ_BYTES` when there is no more now."""
+        try:
+            data = self.socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        self.closed = not data
+        return data
+
+    def write(self, packet: bytes) -> bool:
+        """Send what is taken now and keep the rest; False when too much waits, or it is gone."""
+        if self._outgoing:
+            if len(self._outgoing) + len(packet) > WAITING_BYTES_MAX:
+                return False
+            self._outgoing += packet
+            return True
+        try:
+            sent = self.socket.send(packet, _FLAGS)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # Gone: the kernel tells epoll so, and the next read finds it.
+            return False
+        self._outgoing += memoryview(packet)[sent:]
+        return True
+
+    def flush(self) -> None:
+        """Send more of what waits."""
+        try:
+            while self._outgoing:
+                sent = self.socket.send(self._outgoing, _FLAGS)
+                del self._outgoing[:sent]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.closed = True
+
+    def watch(self, epoll: select.epoll) -> None:
+        """Have `epoll` tell of what comes, and of room while something waits to be sent.
+
+        To be called after everything that sends.
+        """
+        wanted = select.EPOLLIN | (select.EPOLLOUT if self._outgoing else 0)
+        if not self._watched:
+            epoll.register(self.socket, wanted)
+        elif wanted != self._watched:
+            epoll.modify(self.socket, wanted)
+        self._watched = wanted
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+
+class Stream(Wire):
+    """A connection that carries packets."""
+
+    def __init__(self, connection: socket.socket, packet_bytes_max: int) -> None:
+        super().__init__(connection)
+        self.packet_bytes_max = packet_bytes_max
         self._incoming = bytearray()
         self._wanted = 0
-        self._watched = 0
 
     def read(self) -> list[Packet]:
         """The packets that came whole. Raises Malformed."""
         packets: list[Packet] = []
-        try:
-            for _ in range(READS_A_TURN):
-                data = self.socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
-                packets += self._packets(data)
-                if len(data) < READ_BYTES:
-                    self.closed = not data
-                    break
-        except BlockingIOError:
-            return packets
-        except OSError:
-            self.closed = True
+        for _ in range(READS_A_TURN):
+            data = self.receive()
+            packets += self._packets(data)
+            if len(data) < READ_BYTES:
+                break
         return packets
 
     def _packets(self, data: bytes) -> Iterator[Packet]:
@@ -90,53 +156,9 @@ class Stream:
             if size > PACKET_BYTES_MAX:
                 return False
             head = _HEAD.pack(size, len(channel))
-            if not self._write(b"".join((head, channel, packed))):
+            if not self.write(b"".join((head, channel, packed))):
                 return False
         return True
-
-    def _write(self, packet: bytes) -> bool:
-        if self._outgoing:
-            if len(self._outgoing) + len(packet) > WAITING_BYTES_MAX:
-                return False
-            self._outgoing += packet
-            return True
-        try:
-            sent = self.socket.send(packet, _FLAGS)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            # Gone: the kernel tells epoll so, and the next read finds it.
-            return False
-        self._outgoing += memoryview(packet)[sent:]
-        return True
-
-    @property
-    def waiting(self) -> bool:
-        """Whether something was not taken yet."""
-        return bool(self._outgoing)
-
-    def flush(self) -> None:
-        """Send more of what waits."""
-        try:
-            while self._outgoing:
-                sent = self.socket.send(self._outgoing, _FLAGS)
-                del self._outgoing[:sent]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.closed = True
-
-    def watch(self, epoll: select.epoll) -> None:
-        """Have `epoll` tell of what comes, and of room while something waits to be sent.
-
-        To be called after everything that sends.
-        """
-        wanted = select.EPOLLIN | (select.EPOLLOUT if self._outgoing else 0)
-        if not self._watched:
-            epoll.register(self.socket, wanted)
-        elif wanted != self._watched:
-            epoll.modify(self.socket, wanted)
-        self._watched = wanted
 
 
 def _packet(body: bytes) -> Packet:

@@ -175,7 +175,9 @@ def test_only_own_processes_may_be_named(guest: Guest, stranger: Process) -> Non
     assert own["kind"] == "granted"
 
 
-def test_a_killed_guest_leaves_nothing(owner: Asker, guest: Guest) -> None:
+def test_a_killed_guests_run_ends_and_what_cannot_be_seen_of_it_stays_held(
+    owner: Asker, guest: Guest
+) -> None:
     join(guest)
     guest.ask(reserve("theirs", "j-1.1", exclusive("gpu1")))
     guest.ask(
@@ -184,7 +186,8 @@ def test_a_killed_guest_leaves_nothing(owner: Asker, guest: Guest) -> None:
         )
     )
     guest.end()
-    wait_until(lambda: not owner.runs() and not owner.rows(), "the guest to be seen gone")
+    wait_until(lambda: not owner.runs(), "the guest to be seen gone")
+    assert [row.attempt for row in owner.rows()] == ["j-1.1"]
 
 
 def test_noise_of_another_user_disturbs_nobody(
@@ -217,6 +220,29 @@ def test_noise_of_another_user_disturbs_nobody(
     assert guest.ask(reserve("theirs", "j-1.1", exclusive("gpu0")))["kind"] == "granted"
     assert registry.popen is not None
     assert registry.popen.poll() is None
+
+
+def test_a_message_without_end_of_another_user_fills_no_memory(
+    owner: Asker, registry: RegistryProcess
+) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom tests.support.zmtp import RawPeer, frame\n"
+        "peer = RawPeer(Path(sys.argv[1]))\nassert peer.handshake()\n"
+        "piece = frame(b'x' * 250, more=True) * 4096\nsent = 0\n"
+        "while sent < 200 and peer.send(piece):\n    sent += 1\n"
+        "print(sent)\n"
+    )
+    assert registry.popen is not None
+    done = subprocess.run(
+        [*as_user(OTHER), interpreter_of_others() or "", "-c", program,
+         str(registry.host.registry_socket)],
+        cwd=CHECKOUT, env=environment_of_others(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert int(done.stdout) < 200, done.stderr
+    status = Path(f"/proc/{registry.popen.pid}/status").read_text()
+    peak_kib = int(status.partition("VmHWM:")[2].split()[0])
+    assert peak_kib < 120 * 1024
+    assert owner.view().runs == ()
 
 
 def test_what_lies_in_the_scope_is_its_owners(registry: RegistryProcess, guest: Guest) -> None:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from praxist_zmq.core.claim import ClaimMachine
 from praxist_zmq.core.claim_commands import BrokersGone, BrokerUnreachable
-from praxist_zmq.core.claim_fair import WANT_MS, Raises
+from praxist_zmq.core.claim_fair import (
+    GUEST_REPORT_MS,
+    GUEST_WANTED_DEVICES_MAX,
+    WANT_MS,
+    Raises,
+)
 from praxist_zmq.core.claim_state import Watch
-from praxist_zmq.protocol.claims import DeregisterRun, Envelope, Granted, RaiseLimit, ViewHost, Want
+from praxist_zmq.protocol.claims import (
+    DeregisterRun,
+    Envelope,
+    Granted,
+    RaiseLimit,
+    ReportLoad,
+    ViewHost,
+    Want,
+)
 from tests.support.claim_desk import Desk
 from tests.support.claims import exclusive, facts, reserve, run_key, run_row, shared
 
@@ -228,3 +242,36 @@ def test_no_interval_keeps_the_others_from_rising() -> None:
     assert raises.ask("a", 20_000, 0) is None
     assert raises.ask("endless", 10**15, 1) is not None
     assert raises.ask("endless", 10**15, 600_000) is None
+
+
+def test_what_another_user_wants_is_bounded_in_size_and_in_number() -> None:
+    """Each view shows it to everybody, and each plan is held against it."""
+    desk = Desk(uid=1000)
+    desk.register("ours")
+    names = [f"theirs-{number}" for number in range(20)]
+    for name in names:
+        desk.register(name, uid=1001)
+    many = exclusive(*(f"gpu{number}" for number in range(50)))
+
+    def report(name: str, want: Want, mono_ms: int = 0, uid: int = 1001) -> Any:
+        return desk.ask(
+            ReportLoad(
+                registration=1, run_key=run_key(name), epoch=1, running=0, queued=0, limit=8,
+                want=want,
+            ),
+            uid=uid, mono_ms=mono_ms,
+        )  # fmt: skip
+
+    for name in names:
+        assert report(name, Want(slot=False, envelope=many)).kind == "granted"
+    assert len(desk.ask(ViewHost()).wants) == GUEST_WANTED_DEVICES_MAX // 50
+    assert report("ours", Want(slot=True, envelope=many), uid=1000).kind == "granted"
+    assert report(names[0], Want(slot=True)).code == "not_now"
+    assert report(names[0], Want(slot=True), mono_ms=GUEST_REPORT_MS).kind == "granted"
+    # Nothing is wanted that the user has no room for; the slot still is.
+    report(names[9], Want(slot=True, envelope=exclusive(*"abc")), mono_ms=GUEST_REPORT_MS)
+    report(names[8], Want(slot=True, envelope=many), mono_ms=GUEST_REPORT_MS)
+    report(names[7], Want(slot=True, envelope=many), mono_ms=GUEST_REPORT_MS)
+    told = [want for want in desk.ask(ViewHost()).wants if want.run_key == run_key(names[7])]
+    assert [(want.want.slot, want.want.envelope) for want in told] == [(True, None)]
+    desk.check()

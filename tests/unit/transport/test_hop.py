@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.clock import SystemClock
-from praxist_zmq.transport import hop as hop_module
+from praxist_zmq.transport import listener as listener_module
 from praxist_zmq.transport import parts as parts_module
 from praxist_zmq.transport import stream as stream_module
 from praxist_zmq.transport.hop import HELLO, STRANGERS_MAX, HopClient, HopServer, LinkMessage
@@ -255,7 +255,7 @@ def test_what_the_other_end_would_refuse_is_not_sent_and_ends_no_connection(
 def test_a_failing_accept_is_not_taken_for_a_lack_of_descriptors(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hop_module, "NO_DESCRIPTORS", (errno.ENFILE,))
+    monkeypatch.setattr(listener_module, "NO_DESCRIPTORS", (errno.ENFILE,))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(str(both.path))
