@@ -17,7 +17,7 @@ from ..protocol import limits
 from ..protocol.envelope import PREAMBLE
 from . import zmtp
 from .front import Incoming
-from .listener import Listener, Newcomer
+from .listener import Listener, Arrival
 from .stream import READ_BYTES, Wire
 from .zap import ConnectionQuota, own_uid_only
 
@@ -135,7 +135,7 @@ class BoundedDoor:
         reader.answer.clear()
         wire.watch(self._epoll)
 
-    def _may_come_in(self, newcomer: Newcomer) -> bool:
+    def _may_come_in(self, newcomer: Arrival) -> bool:
         if self._uids is not None and newcomer.uid not in self._uids:
             return False
         if self._mono_ms is not None:

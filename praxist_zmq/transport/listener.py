@@ -19,7 +19,7 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Newcomer(NamedTuple):
+class Arrival(NamedTuple):
     """A connection just made. Process 0 is unknown: another pid namespace."""
 
     connection: socket.socket
@@ -44,7 +44,7 @@ class Listener:
         self.turned_away = 0
         """Connections for which there was no descriptor."""
 
-    def accept(self) -> Newcomer | None:
+    def accept(self) -> Arrival | None:
         """The next that waits; None when there is none, or no room for it."""
         try:
             connection, _ = self.socket.accept()
@@ -58,7 +58,7 @@ class Listener:
         connection.setblocking(False)
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(raw)
-        return Newcomer(connection, uid, pid)
+        return Arrival(connection, uid, pid)
 
     def _turn_away(self) -> None:
         """Without a descriptor left, a connection would keep us awake until it was accepted."""
