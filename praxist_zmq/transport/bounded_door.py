@@ -17,7 +17,7 @@ from ..protocol import limits
 from ..protocol.envelope import PREAMBLE
 from . import zmtp
 from .front import Incoming
-from .listener import Listener, Arrival
+from .listener import Arrival, Listener
 from .stream import READ_BYTES, Wire
 from .zap import ConnectionQuota, own_uid_only
 
