@@ -438,10 +438,8 @@ class ClaimMachine:
     # -- small parts -----------------------------------------------------------------------
 
     def _end(self, key: RowKey, reason: Any, stamp: Stamp, decision: Decision) -> None:
-        self._emit(
-            ClaimReleased(at_ms=stamp.at_ms, run_key=key[0], attempt=key[1], reason=reason),
-            decision,
-        )
+        ended = ClaimReleased(at_ms=stamp.at_ms, run_key=key[0], attempt=key[1], reason=reason)
+        self._emit(ended, decision)
 
     def _emit(self, event: BaseModel, decision: Decision) -> None:
         self.apply(event, 0)
