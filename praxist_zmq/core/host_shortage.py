@@ -90,16 +90,35 @@ class HostShortage:
     """The attempt that tries it."""
 
 
-def disk_full_words(room: DiskRoom | None) -> str | None:
-    """That a disk is full, with the numbers; None when it is not, or is not known."""
+class FullDisk(NamedTuple):
+    """What a disk has too little of."""
+
+    need: float
+    free: float
+    unit: str
+    words: str
+
+
+def full_disk(room: DiskRoom | None) -> FullDisk | None:
+    """What a disk lacks for a start, with the numbers; None when it is roomy, or is not known."""
     if room is None:
         return None
-    if room.free_bytes < min(FLOOR_BYTES, room.bytes // FLOOR_SHARE):
-        return f"{_size(room.free_bytes)} of {_size(room.bytes)} are free"
+    floor = min(FLOOR_BYTES, room.bytes // FLOOR_SHARE)
+    if room.free_bytes < floor:
+        words = f"{_size(room.free_bytes)} of {_size(room.bytes)} are free"
+        return FullDisk(round(floor / MIB, 1), round(room.free_bytes / MIB, 1), "MiB", words)
     # A file system that counts no inodes tells none at all.
-    if room.inodes and room.free_inodes < min(FLOOR_INODES, room.inodes // FLOOR_SHARE):
-        return f"{room.free_inodes} of {room.inodes} inodes are free"
+    floor = min(FLOOR_INODES, room.inodes // FLOOR_SHARE)
+    if room.inodes and room.free_inodes < floor:
+        words = f"{room.free_inodes} of {room.inodes} inodes are free"
+        return FullDisk(floor, room.free_inodes, "inodes", words)
     return None
+
+
+def disk_full_words(room: DiskRoom | None) -> str | None:
+    """The same in words."""
+    found = full_disk(room)
+    return None if found is None else found.words
 
 
 def _size(number: int) -> str:

@@ -9,7 +9,14 @@ Sources: design 5; the table in `host_shortage.py`.
 from __future__ import annotations
 
 from ..protocol.views import Blocker
-from .host_shortage import MIB, HostShortage, disk_full_words, lack_of, named
+from .host_shortage import (
+    MIB,
+    HostShortage,
+    disk_full_words,
+    full_disk,
+    lack_of,
+    named,
+)
 from .soft import SoftState
 
 PAUSE_MS, PAUSE_MAX_MS = 1_000, 30_000
@@ -124,7 +131,7 @@ def alarm(soft: SoftState) -> str | None:
 
 def disk_blocker(words: str, soft: SoftState) -> Blocker:
     """The blocker of a full disk, with its numbers."""
-    room = soft.disk
-    if room is None or disk_full_words(room) is None:
+    full = full_disk(soft.disk)
+    if full is None:
         return Blocker(code="disk_full", detail=words)
-    return Blocker(code="disk_full", detail=words, free=room.free_bytes // MIB, unit="MiB")
+    return Blocker(code="disk_full", detail=words, need=full.need, free=full.free, unit=full.unit)

@@ -53,7 +53,7 @@ class Blocker(Frozen):
     need: float | None = Field(default=None, description="What the job needs, in `unit`")
     free: float | None = Field(default=None, description="What is free at best, in `unit`")
     limit: float | None = Field(default=None, description="The limit that holds, in `unit`")
-    unit: str | None = Field(default=None, description="jobs, devices, percent_points, MiB")
+    unit: str | None = Field(default=None, description="jobs, devices, percent_points, MiB, inodes")
 
 
 ActivityState = Literal[

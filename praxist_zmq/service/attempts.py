@@ -157,10 +157,10 @@ class Attempts:
     ) -> None:
         """The host lacks something that comes back: the attempt is taken back at no cost to its
         job, and nothing is left of it. Whoever ordered it waits before the next."""
-        limit = limit_words(number)
+        detail = _with_limit(f"{stage}: {os.strerror(number)}", number)
         if number in NO_SPACE:
-            limit = disk_full_words(disk_room(self.files.run.run_dir)) or ""
-        detail = f"{stage}: {os.strerror(number)}" + (f": {limit}" if limit else "")
+            full = disk_full_words(disk_room(self.files.run.run_dir))
+            detail += f": {full}" if full is not None else ""
         LOG.warning("%s is taken back: %s", handle.life.attempt, detail)
         handle.order = None
         self.hang_up(handle)
@@ -323,6 +323,8 @@ class Attempts:
             self.learn(handle, launch.LeaderStarted(record.leader, record.at_ms))
         elif kind == "ended" and shim is not None:
             drained = bool(news.pop("drained"))
+            if news["outcome"] == "exec_failed" and lack_of(news["errno"]) is not None:
+                news["detail"] = _with_limit(news["detail"], news["errno"])
             ended = ExitRecord(attempt=handle.life.attempt, shim=shim, **news)
             survivors = () if drained else self.survivors(handle)
             self.learn(handle, launch.LeaderEnded(ended, drained, survivors))
@@ -384,6 +386,12 @@ class Attempts:
                 handle.log = None
             handle.empty_looks = 0
             handle.wake_at_ms = self.clock.mono_ms()
+
+
+def _with_limit(detail: str, number: int) -> str:
+    """What was lacking, with the limit behind it as far as it can be told."""
+    limit = limit_words(number)
+    return f"{detail}: {limit}"[:2000] if limit else detail
 
 
 def _launch_data(order: orders.SpawnAttempt) -> bytes:

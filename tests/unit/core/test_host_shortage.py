@@ -176,7 +176,9 @@ def test_nothing_starts_while_the_disk_is_full_and_all_goes_on_after(room: DiskR
     name = world.submit("a")
     told = world.explained(name)
     assert [blocker.code for blocker in told.blockers] == ["disk_full"]
-    assert told.blockers[0].free == room.free_bytes // MIB
+    blocker = told.blockers[0]
+    numbers = (blocker.need, blocker.free, blocker.unit)
+    assert numbers == ((5.0, 0.0, "MiB") if room.free_bytes == 0 else (50, 1, "inodes"))
     assert world.alarms()[0].startswith("DISK FULL  the disk of the run is full: ")
     assert world.job(name).attempt_counter == 0
     world.turn(LedgerMeasured(False, 0, ROOMY))

@@ -123,7 +123,9 @@ def test_no_process_for_a_shim_or_for_an_evaluator_is_a_lack_of_the_hosts(
     bench.ready("j-2.1", ["true"])
     with _hogs(PROCESSES_MAX):
         bench.go("j-2.1")
-        assert _lacked(bench.ended("j-2.1")) == ("never_ran", errno.EAGAIN, "process")
+        ended = bench.ended("j-2.1")
+        assert _lacked(ended) == ("never_ran", errno.EAGAIN, "process")
+        assert f"{PROCESSES_MAX} processes of this user (ulimit -u)" in ended.detail
     bench.launch("j-3.1", ["true"])
     assert bench.ended("j-3.1").exit_code == 0
 
