@@ -35,7 +35,7 @@ LOG_LINES = 20
 
 
 @click.command("explain")
-@click.argument("subject", metavar="JOB|profile:N|lease:ID")
+@click.argument("subject", metavar="JOB|profile:N|lease:ID|lease:PEER")
 @global_options()
 @click.pass_context
 def command(ctx: click.Context, subject: str) -> int:

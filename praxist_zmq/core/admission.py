@@ -262,6 +262,12 @@ class ProfileGates:
         return starts_after_look(self.pressure, self.placement, soft)
 
     @property
+    def only_pressed(self) -> bool:
+        """Whether nothing but a kind of host pressure at its high mark is in the way."""
+        high = any(blocker.unit != "jobs" for blocker in self.pressure)
+        return high and self.pause is None and self.placement.envelope is not None
+
+    @property
     def gates(self) -> tuple[Gate, ...]:
         """Every gate in words."""
         told = _Told()

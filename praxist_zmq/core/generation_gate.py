@@ -13,6 +13,9 @@ from .soft import SoftState
 from .state import BrokerState, Generation
 from .turn import Refused
 
+UNDECLARED_HELP = (
+    "declare its run time with --eta, if it ends in time; else send it in the next generation"
+)
 PEER_GENERATION = re.compile(r"gen(0|[1-9][0-9]{0,5})_")
 
 
@@ -86,6 +89,7 @@ def generation_refusal(
             "insufficient_generation_time",
             f"generation {number} ends in {left_ms / 1000:.0f} s: {told}, at least {least:g} is "
             "needed",
+            None if time is not None else [UNDECLARED_HELP],
         )
     if eta_ms is None or not policy.deadline_admission or eta_ms <= left_ms:
         return None

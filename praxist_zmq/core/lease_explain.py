@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from ..protocol.replies import Explanation, Gate
+from .lease_awaited import explain_waiting_peer
 from .lease_state import Lease, Leases
 from .lease_views import lease_view
 from .turn import Refused, Turn
 
 
 def explain_lease(turn: Turn, name: str) -> Explanation:
-    """One lease, by its id or as much of it as the table of leases shows. Raises Refused
-    `unknown_lease`, also when several begin so."""
+    """One lease, by its id or as much of it as the table of leases shows, or by its peer; of a peer
+    that waits for one, why none comes. Raises Refused `unknown_lease`, also when several begin
+    so."""
     leases = turn.state.leases
     lease = leases.live.get(name) or leases.ended.get(name) or _begins_with(leases, name)
+    if lease is None and name in turn.soft.leases.idle:
+        return explain_waiting_peer(turn, name)
+    lease = lease or leases.of_peer(name)
     if lease is None:
         used = name in leases.consumed
         told = ", it was consumed long ago" if used else ""

@@ -100,7 +100,7 @@ def _waiters(serving: list[Generation], soft: SoftState) -> tuple[IdlePeer, ...]
         IdlePeer(
             peer=peer,
             generation=number,
-            cooling=tuple(p for p in PRIORITIES if _cools(peer, number, p, soft)),
+            cooling=tuple(p for p in PRIORITIES if cools(peer, number, p, soft)),
             mature=peer in grown[number],
         )
         for peer, number in soft.leases.idle.items()
@@ -108,7 +108,8 @@ def _waiters(serving: list[Generation], soft: SoftState) -> tuple[IdlePeer, ...]
     )
 
 
-def _cools(peer: str, generation: int, priority: Priority, soft: SoftState) -> bool:
+def cools(peer: str, generation: int, priority: Priority, soft: SoftState) -> bool:
+    """Whether a peer is offered nothing of this kind for a while."""
     return soft.leases.cooling_ms.get((peer, generation, priority), 0) > soft.now_ms
 
 
@@ -151,7 +152,7 @@ def _stands(
         return False
     if any(pending.peer == peer for pending in memory.offers.values()):
         return False
-    if _cools(peer, number, priority, soft):
+    if cools(peer, number, priority, soft):
         return False
     if priority == "frontier_followup":
         return found.phase == "open" and needed(found, state, soft) == 0

@@ -21,7 +21,7 @@ from .lease_grant import lease_of
 from .queue import Lane, lane_of
 from .reservation import kept_places, reservation_for, rests_on, still_holds
 from .slots import at_cap, planned_by_peer
-from .slots_kept import SlotsKept, keep_slots, kept_blocker
+from .slots_kept import SlotsKept, keep_slots, keeps_for_pressure, kept_blocker, note_pressed
 from .soft import Denial, Plan, SoftState
 from .state import Job
 from .storm import begin
@@ -75,10 +75,13 @@ def _want_sample(turn: Turn, blocked: dict[Lane, ProfileGates]) -> None:
     before GO; jobs, for devices that something has just left or because attempts have begun."""
     soft = turn.soft
     unseen = bool(soft.fleet.released_at_ms or soft.begun_ms)
-    soft.slots_kept = any(gates.starts_after_look(soft) for gates in blocked.values())
+    after_look = any(gates.starts_after_look(soft) for gates in blocked.values())
+    heads = {soft.queue.head(lane): gates.only_pressed for lane, gates in blocked.items()}
+    note_pressed({job: held for job, held in heads.items() if job is not None}, turn.state, soft)
+    soft.slots_kept = after_look or any(keeps_for_pressure(job, soft) for job in soft.pressed)
     soft.sample_wanted = (
         look_wanted(soft)
-        or soft.slots_kept
+        or after_look
         or (unseen and any(gates.may_wait_for_a_sample for gates in blocked.values()))
     )
     if soft.sample_wanted and soft.now_ms >= soft.sample_asked_at_ms + SAMPLE_PAUSE_MS:

@@ -1,10 +1,15 @@
-"""Slots that are kept for jobs which go first and wait for nothing but the next look at the host.
+"""Slots that are kept for jobs which go first and wait for nothing but a reading of the host.
 
 A job that has just left a device, or attempts that have just begun, are not in the newest sample.
 Who waits for that alone starts with the next one, some tenths of a second later. Until then a job
 of a lower place may not take the slot that it needs: of the run, of the host, or below the cap of
 its peer. Nobody keeps a slot for longer than a sample may be old: a driver that tells nothing must
 not stop the others.
+
+Who is held by the host's pressure is passed by work that does not mind it, which may be what keeps
+the pressure up. After PATIENCE_MS it keeps one slot too. When that has been empty for EMPTY_MS and
+the pressure has not fallen, it comes from elsewhere: the slot is given away, and patience begins
+anew.
 Source: design 5 ("No starvation"); seed 000 (queue order).
 """
 
@@ -20,11 +25,12 @@ from .placement import SAMPLE_AGE_MAX_MS, Placement
 from .queue import Lane, lane_of
 from .room import free, room
 from .slots import at_cap, free_slots, planned_by_peer, running_of
-from .soft import SoftState
+from .soft import Pressed, SoftState
 from .state import BrokerState, Job
 from .survey import Look
 
 NAMES_SHOWN = 3
+PATIENCE_MS, EMPTY_MS = 30_000, 5_000
 
 
 @dataclass(slots=True)
@@ -33,33 +39,36 @@ class SlotsKept:
 
     peers: dict[str, str] = field(default_factory=dict)
     """Job -> its peer."""
+    pressed: set[str] = field(default_factory=set)
+    """Those of them that wait for the host's pressure."""
 
     def refusal(self, peer: str, free: int, below_cap: int | None) -> Blocker | None:
         """Why one more attempt of a peer would take a slot that is kept; None when it would not.
         `free`: slots of the run and the host; `below_cap`: what the peer's cap leaves."""
         mine = [job for job, owner in self.peers.items() if owner == peer]
         if free <= len(self.peers):
-            return _refusal(list(self.peers), "free slot", free)
+            return self._refusal(list(self.peers), "free slot", free)
         if below_cap is not None and below_cap <= len(mine):
-            return _refusal(mine, f"place below the cap of {peer}", below_cap)
+            return self._refusal(mine, f"place below the cap of {peer}", below_cap)
         return None
 
-
-def _refusal(jobs: Sequence[str], what: str, free: int) -> Blocker | None:
-    if not jobs:
-        return None
-    shown = ", ".join(jobs[:NAMES_SHOWN])
-    if len(jobs) > NAMES_SHOWN:
-        shown += f" and {len(jobs) - NAMES_SHOWN} more"
-    verb = "goes first and waits" if len(jobs) == 1 else "go first and wait"
-    return Blocker(
-        code="queue_order",
-        detail=f"the last {what} is kept for {shown}: {verb} only for the next sample of the host",
-        need=1,
-        free=max(0, free - len(jobs)),
-        limit=max(0, free),
-        unit="jobs",
-    )
+    def _refusal(self, jobs: Sequence[str], what: str, free: int) -> Blocker | None:
+        if not jobs:
+            return None
+        shown = ", ".join(jobs[:NAMES_SHOWN])
+        if len(jobs) > NAMES_SHOWN:
+            shown += f" and {len(jobs) - NAMES_SHOWN} more"
+        verb = "goes first and waits" if len(jobs) == 1 else "go first and wait"
+        looks = not self.pressed.issuperset(jobs)
+        awaited = "the next sample of the host" if looks else "the host's pressure to fall"
+        return Blocker(
+            code="queue_order",
+            detail=f"the last {what} is kept for {shown}: {verb} only for {awaited}",
+            need=1,
+            free=max(0, free - len(jobs)),
+            limit=max(0, free),
+            unit="jobs",
+        )
 
 
 def going_first(state: BrokerState, soft: SoftState) -> list[tuple[Lane, str]]:
@@ -75,9 +84,13 @@ def going_first(state: BrokerState, soft: SoftState) -> list[tuple[Lane, str]]:
 def keep_slots(
     kept: SlotsKept, lane: Lane, first: str, count: int, state: BrokerState, soft: SoftState
 ) -> None:
-    """Slots for `count` jobs of a lane, `first` among them, that the next look may let start."""
+    """Slots for `count` jobs of a lane, `first` among them, that the next look may let start; else
+    one, if the first has waited long enough for the host's pressure."""
     if not count:
-        return
+        if not keeps_for_pressure(first, soft):
+            return
+        count = 1
+        kept.pressed.add(first)
     planned = planned_by_peer(state, soft)
     for name in list(dict.fromkeys((first, *soft.queue.first(lane, count))))[:count]:
         peer = state.jobs[name].peer
@@ -95,9 +108,35 @@ def kept_blocker(kept: SlotsKept, job: Job, state: BrokerState, soft: SoftState)
     return kept.refusal(job.peer, free_slots(state, soft), None if cap is None else cap - running)
 
 
+def keeps_for_pressure(job: str, soft: SoftState) -> bool:
+    """Whether a job has waited long enough for the host's pressure to keep a slot."""
+    held = soft.pressed.get(job)
+    return held is not None and soft.now_ms - held.since_ms >= PATIENCE_MS
+
+
+def note_pressed(heads: dict[str, bool], state: BrokerState, soft: SoftState) -> None:
+    """Once a turn: the heads that were looked at, and which of them nothing but pressure holds."""
+    for name in [name for name in soft.pressed if name not in soft.queue.waiting]:
+        del soft.pressed[name]
+    empty = free_slots(state, soft) > 0
+    for name, held in heads.items():
+        if not held:
+            soft.pressed.pop(name, None)
+            continue
+        known = soft.pressed.setdefault(name, Pressed(soft.now_ms))
+        if not empty or not keeps_for_pressure(name, soft):
+            soft.pressed[name] = Pressed(known.since_ms)
+        elif known.empty_ms is None:
+            soft.pressed[name] = Pressed(known.since_ms, soft.now_ms)
+        elif soft.now_ms - known.empty_ms >= EMPTY_MS:
+            soft.pressed[name] = Pressed(soft.now_ms)
+
+
 def look_missing(soft: SoftState) -> bool:
-    """Whether the newest sample lacks something, so that the next may let somebody start."""
-    return bool(soft.begun_ms or soft.fleet.released_at_ms) or _devices_awaited(soft)
+    """Whether the newest sample lacks something, or pressure holds somebody: else no slot is
+    kept."""
+    unseen = soft.begun_ms or soft.fleet.released_at_ms or soft.pressed
+    return bool(unseen) or _devices_awaited(soft)
 
 
 def starts_after_look(pressure: Sequence[Blocker], placement: Placement, soft: SoftState) -> int:

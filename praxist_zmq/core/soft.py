@@ -88,6 +88,15 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Pressed:
+    """Since when the host's pressure holds a job, CLOCK_BOOTTIME milliseconds."""
+
+    since_ms: int
+    empty_ms: int | None = None
+    """Since when the slot that is kept for it is empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Awaited:
     """What is to be read again before an attempt may run."""
 
@@ -243,7 +252,9 @@ class SoftState:
     go_held: dict[str, None] = field(default_factory=dict)
     """Attempts that wait at their barrier for that look alone."""
     slots_kept: bool = False
-    """Whether slots are kept for jobs that wait only for the next look at the host."""
+    """Whether slots are kept for jobs that wait only for a reading of the host."""
+    pressed: dict[str, Pressed] = field(default_factory=dict)
+    """Jobs at the head of their lane that nothing but the host's pressure holds."""
     sample_wanted: bool = False
     """Whether something waits that a look at the host may let start."""
     sample_asked_at_ms: int = -1_000_000

@@ -40,6 +40,7 @@ class WhatIf:
             plans=dict(soft.plans),
             begun_ms=dict(soft.begun_ms),
             unlooked=dict(soft.unlooked),
+            pressed=dict(soft.pressed),
             reservation=None if soft.reservation is None else replace(soft.reservation),
             lacking_credentials=dict(soft.lacking_credentials),
             touched={},

@@ -71,6 +71,17 @@ def test_in_assessment_mature_work_must_be_likely_enough(
     assert submit(world, "a", work_class, eta) == answer
 
 
+def test_an_undeclared_run_time_is_told_as_what_it_is() -> None:
+    world = opened(30.1)
+    world.ask(AssessGeneration(generation=0))
+    request = SubmitJob(
+        peer="p", tag="t", command=("r",), cwd="/", environment={}, work_class="mature"
+    )
+    refused = world.ask(request)
+    assert "its run time is not declared" in refused.detail
+    assert refused.help[0].startswith("declare its run time with --eta")
+
+
 def test_a_generation_that_was_never_opened_is_refused() -> None:
     assert submit(World(), "a", generation=7) == "generation_unknown"
 

@@ -759,6 +759,23 @@ def test_a_lease_is_explained() -> None:
     assert world.ask(ExplainJob(subject="lease:nothing")).code == "unknown_lease"
 
 
+def test_a_peer_that_waits_is_told_why_no_lease_comes() -> None:
+    world = LeaseWorld(slots=1)
+    world.send("b", "t1")
+    world.idle("a")
+    told = world.ask(ExplainJob(subject="lease:a"))
+    assert told.verdict == "no lease comes: 1 of 1 running"
+    assert [gate.name for gate in told.gates if gate.state == "blocked"] == ["room"]
+    off = LeaseWorld()
+    off.idle("a")
+    told = off.ask(ExplainJob(subject="lease:a"))
+    assert told.verdict.startswith("a lease comes when")
+    assert {gate.state for gate in told.gates} == {"ok"}
+    lease = off.granted("a")
+    told = off.ask(ExplainJob(subject="lease:a"))
+    assert told == off.ask(ExplainJob(subject=f"lease:{lease.lease_id}"))
+
+
 def test_a_device_that_another_run_offers_is_not_offered() -> None:
     """What another run's lease holds of a device is not offered here."""
     world = LeaseWorld(devices=1)

@@ -6,7 +6,9 @@ from typing import Any
 
 from praxist_zmq.core.admission import BlockerTable
 from praxist_zmq.core.placement import SAMPLE_AGE_MAX_MS
+from praxist_zmq.core.slots_kept import EMPTY_MS, PATIENCE_MS
 from praxist_zmq.protocol.policy import Profile, SchedulerPolicy
+from praxist_zmq.protocol.reports import HostSampled
 from praxist_zmq.protocol.requests import SubmitJob
 from tests.support.broker_world import World
 from tests.support.host_world import Device, Host
@@ -200,3 +202,64 @@ def _rounds_without_a_look(host: Host) -> None:
         for run in host.runs:
             run.turn()
         host.settle()
+
+
+# -- the host's pressure -----------------------------------------------------------------------
+
+
+class Pressing(Blind):
+    """A run of one slot on a host that is busy while an attempt of it runs, or always."""
+
+    def __init__(self, *, foreign: bool) -> None:
+        self.foreign = foreign
+        super().__init__(limit=1)
+
+    def sample(self) -> HostSampled:
+        busy = getattr(self, "foreign", False) or bool(self.broker.state.attempts)
+        return super().sample().model_copy(update={"cpu_pct": 99.0 if busy else 5.0})
+
+    def second(self, count: int = 1) -> None:
+        """So many seconds, with a sample in each."""
+        for _ in range(count):
+            self.now_ms += 1_001
+            self.look()
+
+
+def _passed(world: Pressing) -> str:
+    """A job that declares pressure, which newer ones have passed for a while."""
+    running = world.submit("cpu")
+    older = world.submit("pressed")
+    for _ in range(2):
+        newer = world.submit("cpu")
+        world.second(10)
+        world.end(running)
+        assert world.running() == {newer}
+        running = newer
+    world.second(PATIENCE_MS // 1000)
+    return older
+
+
+def test_newer_work_does_not_pass_for_ever_what_its_own_pressure_holds() -> None:
+    world = Pressing(foreign=False)
+    older = _passed(world)
+    newer = world.submit("cpu")
+    (running,) = world.running()
+    world.end(running)
+    assert world.running() == set()
+    assert world.why(newer) == [
+        f"the last free slot is kept for {older}: goes first and waits only for the host's "
+        "pressure to fall"
+    ]
+    world.second()
+    assert world.running() == {older}
+
+
+def test_pressure_from_elsewhere_keeps_a_slot_empty_for_some_seconds_only() -> None:
+    world = Pressing(foreign=True)
+    _passed(world)
+    newer = world.submit("cpu")
+    (running,) = world.running()
+    world.end(running)
+    assert world.running() == set()
+    world.second(EMPTY_MS // 1000 + 2)
+    assert world.running() == {newer}
