@@ -146,6 +146,7 @@ class SubmissionOptions:
     dry_run: bool
     result_file: str | None
     scheduler_exit: int | None
+    not_secret: tuple[str, ...]
 
 
 def submission_options(function: CallableT) -> CallableT:
@@ -201,6 +202,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="N",
         help="Exit with N where the code would be the scheduler's; 124 and 130 stay.",
     ),
+    click.option(
+        "--not-secret",
+        multiple=True,
+        metavar="NAME",
+        help="In the command, NAME bears no credential though it looks so; may be repeated.",
+    ),
 )
 
 
@@ -225,6 +232,7 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
         retry_terminal=options.retry_terminal,
         retry_of=options.retry_of,
         dry_run=options.dry_run,
+        not_secret=options.not_secret,
     )
 
 

@@ -152,12 +152,14 @@ class Client(GenerationCalls):
         retry_terminal: bool = False,
         retry_of: str | None = None,
         dry_run: bool = False,
+        not_secret: Sequence[str] = (),
         request_id: str | None = None,
     ) -> SubmitResult:
         """Put an experiment in the queue, or join the one of the same tag. Durable on return.
 
         `environment` None is this process's own; `cwd` None its directory. `retry_of` names the
         attempt that ended badly and is to be followed (`j-12.1`): asked again, it runs once.
+        `not_secret` names what in the command looks like a credential and is none.
         """
         request = submit_request(
             tag=tag,
@@ -173,6 +175,7 @@ class Client(GenerationCalls):
             retry_terminal=retry_terminal,
             retry_of=retry_of,
             dry_run=dry_run,
+            not_secret=not_secret,
             encoder=self._environments,
         )
         return SubmitResult.of(self._ask(request, request_id=request_id))

@@ -141,6 +141,7 @@ def submit_request(
     retry_terminal: bool = False,
     retry_of: str | None = None,
     dry_run: bool = False,
+    not_secret: Sequence[str] = (),
     encoder: EnvironmentEncoder | None = None,
 ) -> dict[str, Any]:
     """The `submit_job` request. Raises `bad_command`, `bad_directory` or `too_large`."""
@@ -162,6 +163,8 @@ def submit_request(
         "retry_terminal": retry_terminal or retry_of is not None,
         "retry_of": retry_of,
         "dry_run": dry_run,
+        # Only where it is told: a scheduler of an earlier release does not know it.
+        **({"not_secret": list(not_secret)} if not_secret else {}),
     }
 
 

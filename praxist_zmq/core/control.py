@@ -112,6 +112,7 @@ def retry(turn: Turn, command: ClientRequest, request: req.RetryJob) -> Submitte
             generation=job.generation,
             retry_terminal=True,
             lost=request.lost,
+            not_secret=job.not_secret,
             retry_of=request.retry_of,
         ),
     )

@@ -1,4 +1,4 @@
-"""What credentials look like: names of variables, and shapes of values.
+"""What credentials look like: the shapes of values. Their names are in `credential_names`.
 
 The list follows public secret scanners. Each pattern begins at most once in a run of the characters
 that it repeats: a value of many kilobytes, which any peer may send, must not cost time by the
@@ -8,20 +8,8 @@ square of its length.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
-_SECRET_NAME = re.compile(
-    r"""^(?:
-        (?:.*_)?(?:TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASSCODE|API_?KEYS?|CREDENTIALS?|
-                  COOKIES?|PAT|DSN|SAS|JWT|BEARER|AUTH|AUTHORIZATION|CREDENTIALS_JSON|
-                  CONNECTION_STRING|CONN_STR|WEBHOOK|WEBHOOK_UR[IL])
-        | .*_(?:KEY|PWD|PASS)
-        | PGPASSWORD | SSHPASS | PGPASS
-        | (?:.*_)?(?:DATABASE|DB|PG|POSTGRES(?:QL)?|MYSQL|MARIADB|REDIS|MONGO(?:DB)?|AMQP|RABBITMQ|
-                  BROKER|CLICKHOUSE|ELASTIC(?:SEARCH)?|JDBC|KAFKA)_UR[IL]
-    )$""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_PUBLIC_NAME = re.compile(r"(?:^|_)PUBLIC_KEY$|^SSH_AUTH_SOCK$", re.IGNORECASE)
 _JWT_HEAD = (
     r"(?<![A-Za-z0-9_-])(?>(?:[A-Za-z0-9_-]*?[_-])??eyJ)[A-Za-z0-9_-]{10,}+"  # run-eyJ... too
 )
@@ -80,27 +68,20 @@ _TELLING = re.compile(
 """What must go whole from a text for people: all of a header, of a key, of a token."""
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a variable of that name bears a credential, whatever its value."""
-    return _SECRET_NAME.match(name) is not None
-
-
-def is_public_name(name: str) -> bool:
-    """Whether a variable of that name bears none, whatever its value."""
-    return _PUBLIC_NAME.search(name) is not None
-
-
 def is_secret_value(text: str) -> bool:
     """Whether a variable's value has the shape of a credential."""
     return _SECRET_VALUE.search(text) is not None
 
 
-def holds_literal(text: str) -> bool:
-    """Whether a credential is written out in a text. Stricter than for a variable's value: what is
-    taken for one is refused."""
+def literal_mark(text: str, allowed: Collection[str] = ()) -> str | None:
+    """What tells that a credential is written out in a text; None: nothing but what is allowed.
+    Stricter than for a variable's value: what is taken for one is refused."""
     if len(text) < LITERAL_CHARS_MIN:
-        return False
-    return any(mark in text and pattern.search(text) for mark, pattern in _LITERAL)
+        return None
+    for mark, pattern in _LITERAL:
+        if mark in text and mark not in allowed and pattern.search(text):
+            return mark
+    return None
 
 
 def without_shapes(text: str) -> str:

@@ -1,8 +1,9 @@
 """How credentials are kept out of everything that is written.
 
-What is one, `credential_shapes` tells: by the name of a variable, or by the shape of its value (of
-a URL only when it names a user). A credential is stored as HMAC-SHA256 over name, NUL and value
-under a key that is not in the ledger (a plain hash would let anyone with the ledger test guesses).
+What is one, `credential_names` and `credential_shapes` tell: by the name that a value is given to,
+or by the shape of the value (of a URL only when it names a user). A credential is stored as
+HMAC-SHA256 over name, NUL and value under a key that is not in the ledger (a plain hash would let
+anyone with the ledger test guesses).
 Source: seed 000 "State And Compatibility" (last paragraph).
 """
 
@@ -11,29 +12,31 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 
 from ..errors import PraxistError
 from ..protocol import limits
 from ..protocol.events import MixedText, SecretDigest, SecretSpan, StoredCommand, StoredText
 from ..protocol.text import OsText, RawBytes, display, to_bytes
-from .credential_shapes import (
-    holds_literal,
-    is_public_name,
-    is_secret_name,
-    is_secret_value,
-    without_shapes,
-)
+from .credential_names import LOGIN, is_public_name, is_secret_name, named_values, words_of
+from .credential_shapes import is_secret_value, literal_mark, without_shapes
 
 LEASE_VARIABLE = "PRAXIST_RESOURCE_SUPPLY_LEASE_ID"
 
-_SECRET_OPTION = re.compile(
-    r"^--?(?:[a-z0-9]+[-_])*(?:api[-_]?key|password|passwd|passphrase|secret|token"
-    r"|(?:access|secret|account|auth)[-_]?key)$",
-    re.IGNORECASE,
-)
 _NOT_LITERAL = ("$", "-", "/", "@", "<", "[", "{")
 """What begins so is a reference, another option, a path, or a word of a tokenizer's."""
+_REFERENCE = re.compile(
+    r"""[A-Za-z_][\w.]*[(\[] | [a-z_]\w*(?:\.[a-z_]\w*)+$ | \.\.?/ | ~
+    | .*\.(?:json|ya?ml|toml|ini|env|txt|pem|key|crt|pub)$""",
+    re.VERBOSE,
+)
+"""A call, a setting of a program's, a file: where a value is, not the value."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_OWN_KEYS = ("API_KEY", "ACCESS_KEY", "SECRET_KEY", "ACCOUNT_KEY", "AUTH_KEY", "PRIVATE_KEY")
+_KEY_VALUE = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9+/=]{16,}")
+"""What no key of a dictionary looks like."""
+_LOGIN_LENGTH_MIN = 4
 _PLAIN_LENGTH_MIN = 16
 """A shorter value in a tag or a path may be a word that somebody also uses there: it is taken for
 one when it is of one kind of character, or very short."""
@@ -132,11 +135,14 @@ def missing_credentials(
     return [n for n, v in stored.items() if isinstance(v, SecretDigest) and n not in known]
 
 
-def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) -> StoredCommand:
+def store_command(
+    command: tuple[OsText, ...], secrets: Mapping[str, OsText], not_secret: Collection[str] = ()
+) -> StoredCommand:
     """The command with every credential value replaced by the name of its variable.
 
-    Raises PraxistError `literal_secret` for a credential that no variable holds, `too_large` when
-    the names would take so much more than the values that no record of the ledger could hold them.
+    `not_secret` are names that the submitter says bear none in this command. Raises PraxistError
+    `literal_secret` for a credential that no variable holds, `too_large` when the names would take
+    so much more than the values that no record of the ledger could hold them.
     """
     values = sorted(
         ((n, v) for n, v in secrets.items() if isinstance(v, str) and v),
@@ -149,10 +155,7 @@ def store_command(command: tuple[OsText, ...], secrets: Mapping[str, OsText]) ->
     if values:
         _check_growth(command, values)
         stored = tuple(_store_argument(argument, values) for argument in command)
-    # All at once first: hardly any command holds anything of the kind.
-    suspicious = holds_literal("\0".join(map(_legible, command)))
-    for index, argument in enumerate(stored):
-        _refuse_literal(stored, index, argument, suspicious)
+    _refuse_literal(stored, frozenset(map(words_of, not_secret)) | frozenset(not_secret))
     return stored
 
 
@@ -209,35 +212,50 @@ def _refuse_in_bytes(index: int, word: RawBytes, secrets: Mapping[str, OsText]) 
             )
 
 
-def _refuse_literal(
-    command: StoredCommand, index: int, stored: StoredText, suspicious: bool
-) -> None:
-    if isinstance(stored, MixedText):
-        # What is beside a credential of a variable may be one of no variable.
-        texts = [part for part in stored.parts if isinstance(part, str)]
-        if any(holds_literal(text) for text in texts):
-            raise _literal(index)
-        return
-    argument = _legible(stored)
-    name, separator, value = argument.partition("=")
-    if separator and _SECRET_OPTION.match(name):
-        suspect = value
-    elif (
-        index
-        and isinstance(command[index - 1], str)
-        and _SECRET_OPTION.match(str(command[index - 1]))
-    ):
-        suspect = argument
-    else:
-        suspect = ""
-    literal = len(suspect) >= _INNER_LENGTH_MIN and not suspect.startswith(_NOT_LITERAL)
-    if literal or (suspicious and holds_literal(argument)):
-        raise _literal(index)
+def _refuse_literal(command: StoredCommand, allowed: frozenset[str]) -> None:
+    """What is beside a credential of a variable may be one of no variable."""
+    texts = tuple(
+        # A variable's value is where a `$` is.
+        "".join(part if isinstance(part, str) else "$" for part in word.parts)
+        if isinstance(word, MixedText)
+        else _legible(word)
+        for word in command
+    )
+    # All at once first: hardly any command holds anything of the kind.
+    if literal_mark("\0".join(texts)) is not None:
+        for index, text in enumerate(texts):
+            mark = literal_mark(text, allowed)
+            if mark is not None:
+                raise _literal(index, f"by `{mark}`", mark)
+    for index, name, value in named_values(texts):
+        if words_of(name) not in allowed and _is_written_out(name, value):
+            raise _literal(index, f"by the name `{display(name[:64])}`", name)
 
 
-def _literal(index: int) -> PraxistError:
+def _is_written_out(name: str, value: str) -> bool:
+    """Whether a value that a credential's name is given is one itself, and says not only where
+    one is."""
+    if name == LOGIN:
+        return len(value) >= _LOGIN_LENGTH_MIN and not value.startswith(_NOT_LITERAL)
+    if len(value) < _INNER_LENGTH_MIN or value.startswith(_NOT_LITERAL) or _REFERENCE.match(value):
+        return False
+    words = words_of(name)
+    if _URL.match(value) and "WEBHOOK" not in words:
+        return False  # what is one in a URL, its shape tells
+    if words.endswith("_KEY") and not words.endswith(_OWN_KEYS):
+        return _KEY_VALUE.fullmatch(value) is not None
+    return True
+
+
+def _literal(index: int, how: str, name: str) -> PraxistError:
     return PraxistError(
-        "literal_secret", f"argument {index} looks like a credential; nothing was written"
+        "literal_secret",
+        f"argument {index} looks like a credential, {how}; nothing was written",
+        [
+            "put the secret in an environment variable and let the program read that",
+            f"if it is none: --not-secret {shlex.quote(name[:64])}; its value is then kept and "
+            "shown as it is",
+        ],
     )
 
 
@@ -286,7 +304,7 @@ def refuse_in_plain(what: str, text: OsText, secrets: Mapping[str, OsText]) -> N
         inner = display(value)
         if _tells_in_plain(inner) and not inner.startswith("/") and inner in shown:
             raise PraxistError("literal_secret", f"{what} holds the value of {name[:64]}")
-    if holds_literal(_legible(text)):
+    if literal_mark(_legible(text)) is not None:
         raise PraxistError("literal_secret", f"{what} looks like a credential; nothing was written")
 
 
@@ -294,7 +312,7 @@ def refuse_each_in_plain(
     texts: Collection[tuple[str, OsText]], secrets: Mapping[str, OsText]
 ) -> None:
     """`refuse_in_plain` for several texts with their names."""
-    if secrets or holds_literal("\0".join([_legible(text) for _, text in texts])):
+    if secrets or literal_mark("\0".join([_legible(text) for _, text in texts])):
         for what, text in texts:
             refuse_in_plain(what, text, secrets)
 

@@ -163,6 +163,7 @@ def _job_queued(event: ev.JobQueued, state: BrokerState, sequence: int) -> None:
         queue_sequence=sequence,
         version=sequence,
         queued_at_ms=event.at_ms,
+        not_secret=event.not_secret,
     )
     state.jobs[job.job] = job
     _generation(job.generation, state, event.at_ms).counts["queued"] += 1
@@ -184,6 +185,7 @@ def _job_retried(event: ev.JobRetried, state: BrokerState, sequence: int) -> Non
     job.work_class = event.work_class
     job.eta_ms = event.eta_ms
     job.command = event.command
+    job.not_secret = event.not_secret
     job.cwd = event.cwd
     job.environment_id = event.environment_id
     job.lease_id = event.lease_id

@@ -105,6 +105,8 @@ class Job:
     reject_detail: str | None = None
     binding_status: str | None = None
     binding_detail: str = ""
+    not_secret: tuple[str, ...] = ()
+    """Names in the command that its sender said bear no credential."""
     requeue_reason: str | None = None
     """Why it waits again, while it does."""
 

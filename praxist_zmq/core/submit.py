@@ -82,12 +82,13 @@ def _submit(
     profile = _profile(turn, submission)
     prepared = prepare_environment(turn.soft, submission.environment)
     check_command(submission.command, submission.cwd, prepared.exec_bytes)
-    command = credentials.store_command(submission.command, prepared.secrets)
+    command = credentials.store_command(submission.command, prepared.secrets, submission.not_secret)
     texts = (
         ("the tag", submission.tag),
         ("the peer's name", submission.peer),
         ("the lease", submission.lease_id or ""),
         ("the working directory", submission.cwd),
+        ("a name that is to be no secret's", "\0".join(submission.not_secret)),
     )
     credentials.refuse_each_in_plain(texts, prepared.secrets)
     generation = generation_of(turn.state, submission.generation, submission.peer)
@@ -126,6 +127,7 @@ def _submit(
             request_id=request.request_id,
             request_digest=request.digest,
             request_index=index,
+            not_secret=submission.not_secret,
             uid=request.uid,
         )
     )
@@ -339,6 +341,7 @@ def _retry(
             request_id=request.request_id,
             request_digest=request.digest,
             request_index=index,
+            not_secret=wish.submission.not_secret,
         )
     )
     told = leases.answer(turn, job, wish.submission.lease_id)

@@ -118,6 +118,7 @@ class JobQueued(_Event):
     request_id: RequestId | None = Field(description="Request that brought it")
     request_digest: Digest | None = Field(description="Keyed hash of that request's body")
     request_index: int = Field(default=0, description="Place within a batch request")
+    not_secret: tuple[str, ...] = Field(default=(), description="As `submit_job` has it")
     uid: int | None = Field(description="Kernel-verified user of the submitter")
 
 
@@ -139,6 +140,7 @@ class JobRetried(_Event):
     request_id: RequestId | None = Field(description="Request that asked")
     request_digest: Digest | None = Field(description="Keyed hash of that request's body")
     request_index: int = Field(default=0, description="Place within a batch request")
+    not_secret: tuple[str, ...] = Field(default=(), description="As `submit_job` has it")
 
 
 class JobRequeued(_Event):

@@ -18,6 +18,9 @@ Environment = Annotated[
     dict[Annotated[str, Field(min_length=1, max_length=limits.EXEC_STRING_BYTES_MAX)], OsText],
     Field(max_length=limits.ENVIRONMENT_VARIABLES_MAX),
 ]
+NotSecret = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=64)], ...], Field(max_length=16)
+]
 Command = Annotated[tuple[OsText, ...], Field(min_length=1, max_length=limits.ARGUMENTS_MAX)]
 
 
@@ -61,6 +64,9 @@ class SubmitJob(Frozen):
         "once, however often this is sent",
     )
     dry_run: bool = Field(default=False, description="Only say what would happen")
+    not_secret: NotSecret = Field(
+        default=(), description="Names in the command that bear no credential, whatever they look"
+    )
 
 
 class SubmitJobs(Frozen):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from praxist_zmq.core.credential_shapes import _LITERAL, LITERAL_CHARS_MIN, holds_literal
+from praxist_zmq.core.credential_shapes import _LITERAL, LITERAL_CHARS_MIN, literal_mark
 
 LITERALS = {
     "sk-": "sk-" + "a1B2" * 6,
@@ -31,17 +31,17 @@ def test_there_is_an_example_of_each() -> None:
 def test_no_match_is_shorter_than_what_is_looked_at() -> None:
     shortest = "a://:b123@"
     assert len(shortest) == LITERAL_CHARS_MIN
-    assert holds_literal(shortest)
+    assert literal_mark(shortest)
     assert all(len(text) >= LITERAL_CHARS_MIN for text in LITERALS.values())
 
 
 @pytest.mark.parametrize("mark", LITERALS)
 def test_each_is_found_amid_other_words(mark: str) -> None:
     text = LITERALS[mark]
-    assert holds_literal(text)
-    assert holds_literal(f"--key {text} and more")
+    assert literal_mark(text)
+    assert literal_mark(f"--key {text} and more")
     assert mark in text
-    assert not holds_literal(text.replace(mark, ""))
+    assert literal_mark(text.replace(mark, "")) is None
 
 
 PIECES = st.sampled_from([*LITERALS, *LITERALS.values(), " ", "-", "/", "x", "_", "a1B2" * 8, "@"])
@@ -49,4 +49,4 @@ PIECES = st.sampled_from([*LITERALS, *LITERALS.values(), " ", "-", "/", "x", "_"
 
 @given(st.lists(PIECES, max_size=6).map("".join))
 def test_the_marks_hide_no_match(text: str) -> None:
-    assert holds_literal(text) == any(pattern.search(text) for _, pattern in _LITERAL)
+    assert (literal_mark(text) is not None) == any(pattern.search(text) for _, pattern in _LITERAL)
