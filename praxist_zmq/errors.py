@@ -132,6 +132,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "make room as the detail says and send the same command again; nothing was lost"),
     ErrorCode("scheduler_restarting", 75, True, "the scheduler is restarting",
               "send the same command again; a job that was accepted is kept"),
+    ErrorCode("no_threads", 75, True, "this process can start no thread",
+              "end something of this user, or raise the limit (`ulimit -u`, pids.max)"),
     ErrorCode("no_answer", 75, True, "the scheduler does not answer in time",
               "send the same command again; it is safe"),
     ErrorCode("admission_timeout", 75, True, "the job did not start in the time you allowed",

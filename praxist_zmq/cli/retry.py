@@ -6,7 +6,7 @@ import os
 
 import click
 
-from ..client.submission import wire_command, wire_environment, wire_text
+from ..client.submission import wire_command, wire_environment, working_directory
 from ..errors import PraxistError
 from ..protocol.envelope import Json
 from ..protocol.limits import LIST_JOBS_MAX
@@ -69,7 +69,7 @@ def command(
         "lost": lost,
         "peer": peer or None,
         "command": wire_command(map(os.fsencode, words)) if words else None,
-        "cwd": wire_text(os.fsencode(os.path.abspath(cwd)), "cwd") if cwd else None,
+        "cwd": working_directory(os.fsencode(cwd), "--cwd") if cwd else None,
         "environment": wire_environment(None),
     }
     with connect(settings) as client:

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from ..client.submission import working_directory
 from ..errors import PraxistError
 from ..protocol.envelope import Json
 from .connect import Caller, ask
@@ -256,11 +257,8 @@ def check_options(options: SubmissionOptions) -> None:
         raise PraxistError(
             "not_yours", f"this is peer {sorted(inherited)[0][:80]!r}, not {options.peer!r}"
         )
-    if options.cwd is not None and not os.path.isdir(options.cwd):
-        there = os.path.lexists(options.cwd)
-        what = "is no directory" if there else "does not exist"
-        mend = "give a directory with --cwd" if there else "create it, or give another with --cwd"
-        raise PraxistError("bad_directory", f"--cwd {options.cwd} {what}", [mend])
+    if options.cwd is not None:
+        working_directory(options.cwd, "--cwd")
 
 
 def check_names(peer: str, tag: str) -> None:

@@ -33,7 +33,7 @@ from .submission import (
     share_environments,
     submit_request,
     wire_command,
-    wire_text,
+    working_directory,
 )
 from .views import CancelInfo, Event, JobInfo, RefusedError, SubmitResult
 
@@ -381,7 +381,7 @@ class Client(GenerationCalls):
             "job": job,
             "peer": peer,
             "command": words,
-            "cwd": None if cwd is None else wire_text(cwd, "cwd"),
+            "cwd": None if cwd is None else working_directory(cwd),
             "environment": variables,
         }
         return SubmitResult.of(self._ask(request, request_id=request_id))

@@ -196,6 +196,17 @@ def cancel_requests(jobs: Sequence[str], **fields: Any) -> Iterator[dict[str, An
 
 def _directory(cwd: Text | None) -> WireText:
     try:
-        return wire_text(os.path.abspath(cwd) if cwd is not None else os.getcwd(), "cwd")
+        return working_directory(os.getcwd() if cwd is None else cwd)
     except FileNotFoundError:
         raise PraxistError("bad_directory", "this process's own directory is gone") from None
+
+
+def working_directory(cwd: Text, option: str = "cwd") -> WireText:
+    """A directory that a command is to run in, which its sender calls `option`. Raises
+    `bad_directory` for one that is none."""
+    if not os.path.isdir(cwd):
+        there = os.path.lexists(cwd)
+        what = "is no directory" if there else "does not exist"
+        mend = f"give a directory with {option}" if there else "create it, or name another"
+        raise PraxistError("bad_directory", f"{option} {os.fsdecode(cwd)} {what}", [mend])
+    return wire_text(os.path.abspath(cwd), "cwd")

@@ -67,8 +67,15 @@ def _view(
 
 
 def device_warnings(state: BrokerState, soft: SoftState) -> list[str]:
-    """Devices that were lost, and devices whose real use has passed what they may carry."""
-    found = []
+    """Devices that were lost, that are gone from under an attempt, and whose real use has passed
+    what they may carry."""
+    known = soft.sample is not None and soft.sample.probe_state != "unknown"
+    found = [
+        f"{uuid} is not there any more, and {', '.join(sorted(names))} ran on it: mend the device, "
+        "or cancel what cannot go on"
+        for uuid, names in sorted(state.device_holders.items())
+        if known and names and uuid not in soft.fleet.devices
+    ]
     for load in soft.fleet.loads(state):
         device = load.sample
         if device.state == "lost":

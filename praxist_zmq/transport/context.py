@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from ..protocol import limits
 
 HANDSHAKE_MS = 1_000
 BACKLOG = 4_096
+THREADS = 3
+"""Of ZeroMQ, the one of our doors included."""
 RECONNECT_FIRST_MS = 20
 RECONNECT_MAX_MS = 400
 REPLY_BYTES_MAX = 64 * 1024 * 1024
@@ -60,7 +63,8 @@ def open_socket(
     receive_messages_max: int = 1_000,
     frame_bytes_max: int = limits.FRAME_BYTES_MAX,
 ) -> ZSocket:
-    """A socket of the process's one context, with every limit set explicitly."""
+    """A socket of the process's one context, with every limit set. Raises `no_threads`."""
+    prove_threads()
     socket: ZSocket = zmq.Context.instance().socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, send_messages_max)
@@ -71,6 +75,31 @@ def open_socket(
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_FIRST_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
     return socket
+
+
+_proved: list[zmq.Context[ZSocket]] = []
+
+
+def prove_threads() -> None:
+    """Raise `no_threads` when the process can have none of those that the first socket needs:
+    ZeroMQ ends the process then."""
+    context: zmq.Context[ZSocket] = zmq.Context.instance()
+    if _proved and _proved[0] is context:
+        return
+    over = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(THREADS):
+            started.append(threading.Thread(target=over.wait, daemon=True))
+            started[-1].start()
+    except RuntimeError:
+        started.pop()
+        raise PraxistError("no_threads", f"{len(started)} of {THREADS} could be started") from None
+    finally:
+        over.set()
+        for thread in started:
+            thread.join()
+    _proved[:] = [context]
 
 
 def send_now(socket: ZSocket, frames: Sequence[bytes]) -> bool:

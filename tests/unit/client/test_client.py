@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -349,3 +350,18 @@ def test_the_client_imports_no_models() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "[]", result.stderr
+
+
+@pytest.mark.parametrize(("name", "told"), [("gone", "not exist"), ("file", "is no directory")])
+def test_a_directory_that_is_not_there_is_refused_before_anything_is_sent(
+    tmp_path: Path, name: str, told: str
+) -> None:
+    (tmp_path / "file").touch()
+    client = Client(tmp_path)
+    for send in (
+        lambda: client.submit(command=["true"], peer="p", tag="t", cwd=tmp_path / name),
+        lambda: client.retry("j-1", cwd=tmp_path / name),
+    ):
+        with pytest.raises(PraxistError) as refused:
+            send()
+        assert (refused.value.code, told in refused.value.detail) == ("bad_directory", True)

@@ -174,3 +174,15 @@ def test_a_process_at_its_barrier_and_a_plan_say_that_the_registry_does_not_answ
     world.turn(RegistryConnected())
     world.settle()
     assert world.ask(ShowJob(job="j-1")).job.note is None
+
+
+def test_a_device_that_went_from_under_its_job_is_trouble() -> None:
+    """As after a restart of the driver, or of the host's container, with fewer devices."""
+    world = running(World(devices=2, limit=2))
+    assert world.ask(GetStatus()).health == "healthy"
+    world.devices = 0
+    world.pass_time(1_000)
+    status = world.ask(GetStatus())
+    assert status.health == "troubled"
+    (warning,) = [told for told in status.warnings if "j-1.1" in told]
+    assert warning.startswith("GPU-0 is not there any more, and j-1.1 ran on it: ")

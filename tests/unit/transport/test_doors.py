@@ -15,6 +15,7 @@ from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.protocol.codec import decode_reply
 from praxist_zmq.protocol.envelope import PREAMBLE
+from praxist_zmq.transport import context
 from praxist_zmq.transport.correlation import peek_request_id
 from praxist_zmq.transport.front import FrontDoor, refusal_body
 from praxist_zmq.transport.poller import Poller
@@ -404,3 +405,24 @@ def test_parts_of_a_message_on_the_events_socket_end_nobody(sockets: Path) -> No
         rude.close()
         polite.close(0)
         publisher.close()
+
+
+def test_without_threads_a_process_says_so_before_zeromq_ends_it(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fake is of the kernel's limit, which does not hold for root."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def second_fails(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(context, "_proved", [])
+    monkeypatch.setattr(threading.Thread, "start", second_fails)
+    with pytest.raises(PraxistError) as caught:
+        Connection(sockets / "f")
+    assert (caught.value.code, caught.value.detail) == ("no_threads", "1 of 3 could be started")
+    assert not started[0].is_alive()
