@@ -1,8 +1,8 @@
 """Protocol versions and the two frames of every message.
 
 A message is `[PREAMBLE, body]`. The preamble names the protocol and its major version, so that a
-peer of another version is refused without reading the body. Inside our own links a third, leading
-frame carries the link's secret (see `transport.link`).
+peer of another version is refused without reading the body. Our own links are streams of packets
+instead (see `transport.hop`).
 Standard library only: the client imports this module.
 """
 
