@@ -121,6 +121,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "use that version; this one changed nothing"),
     ErrorCode("ledger_write_failed", 74, False, "the ledger could not be written",
               "mend the disk, then `up` again; running experiments go on"),
+    ErrorCode("file_lost", 74, False, "a file of a live scheduler is not there any more",
+              "keep cleaners away from it; then `praxist-zmq up` again; running experiments go on"),
     ErrorCode("unreadable_record", 74, False, "a record of this job is unreadable",
               "`praxist-zmq ledger story JOB` shows what is left; then --retry-terminal"),
     ErrorCode("unsafe_path", 73, False, "a path is not safe to use",

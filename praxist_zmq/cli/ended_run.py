@@ -30,7 +30,7 @@ def how_it_ended(run: RunPaths) -> str | None:
         )
     if run.last_failure.exists():
         return None
-    if run.endpoint.exists() or (RunSockets.of(run).directory / "run.json").exists():
+    if run.endpoint.exists() or RunSockets.of(run).announcement.exists():
         return "the scheduler was killed; " + _next("takes up what it left")
     return "the scheduler was ended in order; " + _next("adopts what still runs")
 

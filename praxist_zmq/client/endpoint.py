@@ -39,7 +39,8 @@ def find_endpoint(run: RunPaths) -> Endpoint:
     """The run's live endpoint.
 
     Raises `no_run`, `no_scheduler` (nothing published, or its supervisor is dead), `unsafe_path`,
-    `protocol_mismatch`, `scheduler_restarting` (published, but its socket is not there).
+    `protocol_mismatch`, `scheduler_restarting` (published, but its socket is not there; or a
+    supervisor lives that has published nothing at the moment).
     """
     raw, owner = _read(run)
     try:
@@ -60,13 +61,16 @@ def find_endpoint(run: RunPaths) -> Endpoint:
         _epoch(run, value),
         owner,
     )
-    if liveness(NamedProcess.of(value.get("supervisor"))) == "gone":
+    supervisor = NamedProcess.of(value.get("supervisor"))
+    if liveness(supervisor) == "gone":
         raise PraxistError("no_scheduler", f"the scheduler of {run.run_dir} has died")
     try:
         check_socket_owner(endpoint.door, owner)
     except FileNotFoundError:
         raise PraxistError(
-            "scheduler_restarting", f"its socket {endpoint.door} is not there"
+            "scheduler_restarting",
+            f"process {supervisor.pid} serves {run.run_dir}, but its socket {endpoint.door} was "
+            "removed; it is made again within seconds",
         ) from None
     return endpoint
 
@@ -102,7 +106,24 @@ def _check_owner(run: RunPaths, uid: int) -> None:
 def _absent(run: RunPaths) -> PraxistError:
     if not run.run_dir.is_dir():
         return PraxistError("no_run", f"{run.run_dir} is not a directory")
+    pid = _announced(run)
+    if pid is not None:
+        return PraxistError(
+            "scheduler_restarting",
+            f"process {pid} serves {run.run_dir}, and has no broker that answers at the moment",
+        )
     return PraxistError("no_scheduler", f"nothing serves {run.run_dir}")
+
+
+def _announced(run: RunPaths) -> int | None:
+    """The process that says of itself that it serves the run, if it lives."""
+    try:
+        fd = os.open(RunSockets.of(run).announcement, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            named = NamedProcess.of(json.loads(file.read(ENDPOINT_BYTES_MAX))["supervisor"])
+    except (OSError, PraxistError, ValueError, RecursionError, KeyError, TypeError):
+        return None
+    return named.pid if liveness(named) == "alive" else None
 
 
 def _damaged(run: RunPaths, what: str) -> PraxistError:

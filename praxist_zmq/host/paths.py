@@ -175,6 +175,11 @@ class RunSockets:
         """The sampler's publications."""
         return self.directory / "samples.sock"
 
+    @property
+    def announcement(self) -> Path:
+        """Which run this is, and who serves it."""
+        return self.directory / "run.json"
+
     def front(self, nonce: str) -> Path:
         """The door for peers; a fresh name for every start."""
         return self.directory / f"front-{nonce}.sock"

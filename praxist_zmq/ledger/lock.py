@@ -1,7 +1,8 @@
 """The lock that makes one process the owner of something, for as long as it lives.
 
-flock(2) on a file that is never deleted or replaced: the kernel frees it at death, however that
-comes. What is written in the file names the holder for people and is never trusted.
+flock(2) on a file that we never delete or replace: the kernel frees it at death, however that
+comes. Others may delete it, so whoever holds it looks now and then whether it is there. What is
+written in the file names the holder for people and is never trusted.
 Never waits; never signals anybody.
 
 Sources: flock(2); the descriptor is close-on-exec, because a child that kept it would hold the
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from ..errors import PraxistError
 from . import files
+from .named_file import NamedFile
 
 HOLDER_BYTES_MAX = 4096
 """Of a lock's file: the holder, told for people."""
@@ -32,6 +34,8 @@ class OwnerLock:
         self.holder_error: str | None = None
         """Why the holder could not be written (a full disk must not keep us from starting)."""
         self._descriptor: int | None = descriptor
+        self.named = NamedFile.opened(path, descriptor)
+        """Look now and then whether it is there: without its name a lock keeps nobody out."""
 
     @classmethod
     def acquire(cls, path: Path, holder: Mapping[str, object]) -> OwnerLock:
@@ -54,11 +58,11 @@ class OwnerLock:
             except OSError as error:
                 os.close(descriptor)
                 raise PraxistError("path_unusable", f"{path}: {error.strerror}") from error
-            if _is_at(descriptor, path):
-                lock = cls(path, descriptor)
+            lock = cls(path, descriptor)
+            if lock.named.is_there():
                 lock._write_holder(holder)
                 return lock
-            os.close(descriptor)
+            lock.release()
         raise PraxistError("unsafe_path", f"{path} is being replaced while it is locked")
 
     def _write_holder(self, holder: Mapping[str, object]) -> None:
@@ -84,15 +88,6 @@ class OwnerLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        there = path.lstat()
-    except FileNotFoundError:
-        return False
-    ours = os.fstat(descriptor)
-    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
 def _read_holder(descriptor: int) -> str:

@@ -6,6 +6,8 @@ failed sync the page cache may show bytes that never reached the disk; what was 
 to be there. Records are written into room that is there already (see `live`), which a commit needs
 no space for. A full disk rolls the file back to the last good record and gives up the ballast, so
 that ends of jobs still fit; any failed sync or other write error poisons the ledger for good.
+So does a name that is not our file any more when a commit ends: what is in a removed file is not on
+disk for the next start, so nobody may be told of it.
 A last segment of an older format is kept as it is, and a new one goes on from it.
 The caller holds the owner lock. Never waits, never reads a clock, never retries a sync.
 
@@ -24,6 +26,7 @@ from ..protocol.envelope import LEDGER_VERSION
 from . import files, frame, segment
 from .ballast import Ballast
 from .live import LiveSegment
+from .named_file import NamedFile
 from .reading import Known, LedgerReader
 from .snapshot import Snapshots
 
@@ -58,6 +61,9 @@ class Ledger:
         self._live: LiveSegment | None = None
         self._state = "opened"
         self._poison: str | None = None
+        self._poison_code = "ledger_write_failed"
+        self._named: NamedFile | None = None
+        """The last segment, by the name under which the next start looks for it."""
 
     @classmethod
     def open(
@@ -126,12 +132,12 @@ class Ledger:
         """Append all `payloads` with one sync. Durable on return; returns the last sequence.
 
         Raises PraxistError `no_space` (nothing was appended, later commits may succeed),
-        `ledger_write_failed` (this and every later commit fails), `too_large` or `internal` (a
-        payload is not fit; nothing was appended).
+        `ledger_write_failed` or `file_lost` (this and every later commit fails), `too_large` or
+        `internal` (a payload is not fit; nothing was appended).
         """
         self._expect("started")
         if self._poison is not None:
-            raise PraxistError("ledger_write_failed", self._poison)
+            raise PraxistError(self._poison_code, self._poison)
         if not payloads:
             return self._sequence
         live = self._open_live()
@@ -147,10 +153,19 @@ class Ledger:
             except OSError as error:
                 raise self._poisoned(error) from error
         self._poison = None
+        self.check()
         self._crc = blocks[-1].crc
         self._sequence += len(payloads)
         self._segments[-1].size = live.used
         return self._sequence
+
+    def check(self) -> None:
+        """Raise PraxistError `file_lost`, now and at every later commit, when the last segment's
+        name is not our file any more."""
+        if self._named is not None and not self._named.is_there():
+            self._poison_code = "file_lost"
+            self._poison = f"{self._named.path} was removed or replaced while it was in use"
+            raise PraxistError(self._poison_code, self._poison)
 
     @property
     def last_sequence(self) -> int:
@@ -175,10 +190,12 @@ class Ledger:
     def maintain(self) -> None:
         """Bring ballast and room back when there is space. Costs nothing while they are there.
 
-        Call it once a second or so. Raises PraxistError `ledger_write_failed` (as a commit does),
-        or as `Ballast.fill` does.
+        Call it once a second or so: it also looks whether the file is still there. Raises
+        PraxistError `ledger_write_failed` or `file_lost` (as a commit does), or as `Ballast.fill`
+        does.
         """
         self._expect("started")
+        self.check()
         self._ballast.fill()
         if self._poison is None and not self._ballast.missing:
             self._grow(self._open_live())
@@ -302,6 +319,7 @@ class Ledger:
                 temporary.unlink(missing_ok=True)
                 raise
         self._segments.append(Known(number, path, header, len(line)))
+        self._named = NamedFile.opened(path, descriptor)
         self._crc = crc
         return LiveSegment(descriptor, len(line), self._segment_bytes)
 
@@ -314,6 +332,7 @@ class Ledger:
             kept = None if tear is None else files.copy_aside(known.path)
             try:
                 descriptor = self._rewrite(known.path, known.size)
+                self._named = NamedFile.opened(known.path, descriptor)
             except BaseException:
                 if kept is not None:  # the original still is as it was, and takes no room twice
                     kept.unlink(missing_ok=True)

@@ -240,6 +240,7 @@ class BrokerShell:
         if stamp.mono_ms - self._maintained_at_ms >= MAINTENANCE_MS:
             self._maintained_at_ms = stamp.mono_ms
             self._ledger.maintain()
+            self.files.make_again()
             keep_rest()
             size, room = self._ledger.bytes_on_disk, disk_room(self._config.run.run_dir)
         else:

@@ -27,6 +27,7 @@ from ..protocol import codec
 from ..protocol.envelope import PROTOCOL_VERSION
 from ..protocol.orders import WriteClosingSignal
 from ..transport.context import endpoint_of
+from .broker_store import write_key
 from .child_config import ChildConfig
 from .run_fence import RunFence, exists
 
@@ -78,6 +79,19 @@ class BrokerFiles:
         }
         body = json.dumps(document, indent=1).encode() + b"\n"
         write_atomically(config.run.endpoint, body, 0o644)
+
+    def make_again(self) -> None:
+        """What somebody removed meanwhile: without it clients find no door, and the next start
+        cannot tell whether a credential is still the same."""
+        warnings, run = self._broker.soft.warnings, self._config.run
+        try:
+            if not exists(str(run.endpoint)):
+                self.write_endpoint()
+            if not exists(str(run.credentials_key)):
+                write_key(run.credentials_key, self._broker.soft.credentials_key)
+            warnings.pop("removed", None)
+        except PraxistError as error:
+            warnings["removed"] = f"a file was removed and cannot be made again: {error}"
 
     def remove_endpoint(self) -> None:
         """Orderly end: nobody is to look for us."""

@@ -113,9 +113,14 @@ def credentials_key(path: Path) -> bytes:
         key = bytes.fromhex(read_limited(path, 256).decode("ascii").strip())
     except FileNotFoundError:
         key = secrets.token_bytes(KEY_BYTES)
-        write_atomically(path, key.hex().encode() + b"\n", 0o600)
+        write_key(path, key)
     except ValueError:
         raise PraxistError("unsafe_path", f"{path} does not hold a key") from None
     if len(key) != KEY_BYTES:
         raise PraxistError("unsafe_path", f"{path} does not hold a key of {KEY_BYTES} bytes")
     return key
+
+
+def write_key(path: Path, key: bytes) -> None:
+    """Keep the key for the next start. Raises `unsafe_path`, `path_unusable`, `no_space`."""
+    write_atomically(path, key.hex().encode() + b"\n", 0o600)

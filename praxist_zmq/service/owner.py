@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from pydantic import ValidationError
 
 from ..errors import PraxistError
 from ..host.identity import open_pidfd
-from ..host.paths import RunPaths
-from ..ledger.files import open_regular
+from ..host.paths import RunPaths, RunSockets
+from ..ledger.files import open_regular, read_limited
 from ..ledger.lock import HOLDER_BYTES_MAX
 from ..protocol.process import ProcessIdentity
 
 STOP_PROGRAM = "stop"
+_NAMING_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,10 @@ def find_owner(run: RunPaths) -> Owner | None:
     try:
         descriptor = open_regular(run.owner_lock, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return find_without_lock(run)
     try:
         if _is_free(descriptor):
-            return None
+            return find_without_lock(run)
         claimed = os.pread(descriptor, HOLDER_BYTES_MAX, 0)
         status = os.fstat(descriptor)
     finally:
@@ -63,6 +65,23 @@ def find_owner(run: RunPaths) -> Owner | None:
             "not_yours", f"process {identity.pid} is named in {run.owner_lock} but does not hold it"
         )
     return Owner(identity, pidfd, is_stop=program == STOP_PROGRAM)
+
+
+def find_without_lock(run: RunPaths) -> Owner | None:
+    """The supervisor that serves `run` with a lock whose file was removed; None as a rule."""
+    for path in (run.endpoint, RunSockets.of(run).announcement):
+        try:
+            named = json.loads(read_limited(path, _NAMING_BYTES_MAX))["supervisor"]
+            identity = ProcessIdentity(**named)
+        except (OSError, PraxistError, ValueError, RecursionError, KeyError, TypeError):
+            continue
+        pidfd = open_pidfd(identity)
+        if pidfd is None:
+            continue
+        if _holds_removed(identity.pid, run.owner_lock):
+            return Owner(identity, pidfd, is_stop=False)
+        os.close(pidfd)
+    return None
 
 
 def _is_free(descriptor: int) -> bool:
@@ -95,6 +114,20 @@ def holds_lock(pid: int, path: Path) -> bool:
 
 def _holds(pid: int, device: int, inode: int) -> bool:
     """Whether /proc/PID/fdinfo shows an flock on an open descriptor of that very file."""
+
+    def is_it(descriptor: Path) -> bool:
+        status = os.stat(descriptor)
+        return (status.st_dev, status.st_ino) == (device, inode)
+
+    return _holds_one(pid, is_it)
+
+
+def _holds_removed(pid: int, path: Path) -> bool:
+    """Whether process `pid` holds an flock on a file that was at `path` and was removed."""
+    return _holds_one(pid, lambda descriptor: os.readlink(descriptor) == f"{path} (deleted)")
+
+
+def _holds_one(pid: int, is_it: Callable[[Path], bool]) -> bool:
     folder = Path(f"/proc/{pid}/fd")
     try:
         names = os.listdir(folder)
@@ -102,8 +135,7 @@ def _holds(pid: int, device: int, inode: int) -> bool:
         return False
     for name in names:
         try:
-            status = os.stat(folder / name)
-            if (status.st_dev, status.st_ino) != (device, inode):
+            if not is_it(folder / name):
                 continue
             if "FLOCK" in Path(f"/proc/{pid}/fdinfo/{name}").read_text(encoding="ascii"):
                 return True

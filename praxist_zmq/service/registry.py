@@ -48,6 +48,7 @@ from ..host.stdio import ensure_open
 from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
+from ..ledger.named_file import NamedFile
 from ..ledger.snapshot import Snapshots
 from ..protocol.claims import (
     CLAIMS_VERSION,
@@ -69,6 +70,7 @@ from .registry_recovery import recovered
 from .registry_start import of_another
 from .run_proof import forged
 from .service_log import configure_log
+from .standing import Standing
 from .step import Step
 
 IDLE_EXIT_S = 5.0
@@ -115,13 +117,14 @@ class RegistryService:
         self._watched_version = -1
         self._compact_at_ms = 0
         self._busy_at_ms = clock.mono_ms()
+        self._standing = Standing()
 
     @property
     def epoch(self) -> int:
         """Of this registry; grows with every start."""
         return self._machine.state.epoch
 
-    def open(self) -> None:
+    def open(self, lock: OwnerLock) -> None:
         """Make the start durable, learn who died meanwhile, then let brokers in."""
         self._turn([])
         while self._facts:
@@ -140,10 +143,14 @@ class RegistryService:
             "process": None if me is None else me.model_dump(),
             "idle_exit_s": None if self._idle_exit_ms is None else self._idle_exit_ms / 1000,
         }
-        write_atomically(self._host.registry_info, json.dumps(info).encode() + b"\n", durable=False)
+        host = self._host
+        write_atomically(host.registry_info, json.dumps(info).encode() + b"\n", durable=False)
+        found = map(NamedFile.found, (host.registry_socket, host.registry_info))
+        self._standing.hold(PROGRAM, [lock.named, *found])
 
     def serve(self, signals: SignalPipe) -> str:
-        """Answer until a signal or idleness ends it. Returns why it ends."""
+        """Answer until a signal or idleness ends it. Returns why it ends. Raises PraxistError
+        `file_lost` when nobody could find it any more: whoever needs it starts the next one."""
         assert self._door is not None
         self._poller.register(signals)
         while True:
@@ -158,6 +165,8 @@ class RegistryService:
             self._look_for_trees(readable)
             self._compact()
             self._place.keep(self._clock.mono_ms())
+            for path in self._standing.lost(self._clock.mono_ms()).values():
+                raise PraxistError("file_lost", f"{path} was removed or replaced")
             limit_ms = self._idle_exit_ms
             if limit_ms is not None and not self._facts and self._idle_ms() >= limit_ms:
                 return f"no run and no allocation for {limit_ms / 1000:g} s"
@@ -248,10 +257,11 @@ class RegistryService:
     def _idle_ms(self) -> int:
         return self._clock.mono_ms() - self._busy_at_ms if self._machine.idle else -1
 
-    def _timeout_ms(self) -> int | None:
+    def _timeout_ms(self) -> int:
         if self._facts:
             return 0
-        due: list[int] = []
+        now_ms = self._clock.mono_ms()
+        due = [self._standing.look_at_ms - now_ms]
         wakes = (
             self._machine.wake_at_ms(),
             self._step.due_ms(),
@@ -259,10 +269,10 @@ class RegistryService:
             self._trees.due_ms(),
             self._names.due_ms(),
         )
-        due.extend(wake - self._clock.mono_ms() for wake in wakes if wake is not None)
+        due.extend(wake - now_ms for wake in wakes if wake is not None)
         if self._machine.idle and self._idle_exit_ms is not None:
             due.append(self._idle_exit_ms - self._idle_ms())
-        return max(0, min(due)) if due else None
+        return max(0, min(due))
 
 
 def _command(message: Incoming) -> ClaimCommand | Undecodable:
@@ -329,7 +339,7 @@ def run(host: HostPaths, tell: Any) -> int:
         place = FreshPlace([host.directory.parent] if name else [], host.directory, clock.mono_ms())
         service = RegistryService(host, scope, clock, idle, place)
         try:
-            service.open()
+            service.open(lock)
             tell({"ready": {"pid": os.getpid(), "epoch": service.epoch}})
             _log.info("epoch %d serves %s", service.epoch, host.directory)
             _log.info("ends: %s", service.serve(signals))

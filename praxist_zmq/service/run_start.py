@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,12 +36,13 @@ from ..transport.context import endpoint_of
 from .child import Child, service_command
 from .child_config import ChildConfig, PeerCap, ResultsCommand
 from .device_choice import DeviceChoice, DeviceRequest, choose, remember
-from .owner import find_owner
+from .owner import find_owner, find_without_lock
 from .policy_file import read_policy
 from .process_report import ProcessReport
 from .registry_watch import RegistryWatch
 from .results_choice import ReaderRequest, choose_reader, remember_reader
 from .run_directory import missing, prepare, remove_made
+from .run_standing import RunStanding
 from .secret_keeper import VaultHolder
 from .service_log import configure_log, open_log
 from .supervisor import Supervisor
@@ -199,8 +200,8 @@ def serve_run(
         remove_leftovers(run.devices, run.last_failure, run.results_command)
         start.devices = choose(run.devices, request.sim)
         start.reader = choose_reader(run.results_command, request.results)
-        with _announced(run, start):
-            return _supervise(start, announce, command_of)
+        with _announced(run, start, lock):
+            return _supervise(start, lock, announce, command_of)
     except PraxistError as error:
         if error.code == "profile_unsatisfiable":
             # Nothing was recorded; a scheduler's directory would make the run central for good.
@@ -217,7 +218,9 @@ def _own(run: RunPaths, identity: ProcessIdentity) -> OwnerLock:
     give_up_ms = clock.mono_ms() + HOLDER_BOUND_MS
     while True:
         try:
-            return OwnerLock.acquire(run.owner_lock, holder)
+            lock = OwnerLock.acquire(run.owner_lock, holder)
+            _refuse_beside(run, lock)
+            return lock
         except PraxistError as error:
             if error.code != "already_running":
                 raise
@@ -230,6 +233,19 @@ def _own(run: RunPaths, identity: ProcessIdentity) -> OwnerLock:
                 raise
         # The winner has not written its name yet, or whoever had the lock is just ending.
         pause_ms(20)
+
+
+def _refuse_beside(run: RunPaths, lock: OwnerLock) -> None:
+    """Raise `already_running` when another serves the run whose lock file was removed under it."""
+    other = find_without_lock(run)
+    if other is not None:
+        os.close(other.pidfd)
+        lock.release()
+        raise PraxistError(
+            "already_running",
+            f"process {other.identity.pid} serves {run.run_dir}; its lock {run.owner_lock} was "
+            "removed, so it ends by itself within seconds",
+        )
 
 
 def _proved_owner(run: RunPaths) -> int | None:
@@ -265,12 +281,30 @@ def _plan(request: RunRequest, identity: ProcessIdentity) -> _Start:
 
 
 @contextmanager
-def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
+def _announced(run: RunPaths, start: _Start, lock: OwnerLock) -> Iterator[None]:
     """The run's directory of sockets with its `run.json`, while the run is up."""
     directory = start.sockets.directory
+    _make_place(start)
+    _remove_sockets(directory)
+    run_file = start.sockets.announcement
+    remove_leftovers(run_file)
+    _announce(start)
+    try:
+        yield
+    finally:
+        # Without our lock all of it may be another's by now.
+        if lock.named.is_there():
+            run.endpoint.unlink(missing_ok=True)
+            run_file.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                _remove_sockets(directory)
+                _remove_if_empty(directory)
+
+
+def _make_place(start: _Start) -> None:
     try:
         ensure_private(runtime_root())  # itself no link; so nothing is made behind one below
-        ensure_private(directory)
+        ensure_private(start.sockets.directory)
     except PraxistError as error:
         error.help = [
             "mend what the detail names, or ask who made it to remove it",
@@ -278,23 +312,25 @@ def _announced(run: RunPaths, start: _Start) -> Iterator[None]:
             "all your runs on this host",
         ]
         raise
-    _remove_sockets(directory)
+
+
+def _announce(start: _Start) -> None:
+    run = start.request.run
     content = {
         "run_dir": str(run.run_dir),
         "run_id": run.run_id,
         "host_dir": str(start.host.directory),
         "supervisor": start.supervisor.model_dump(),
     }
-    run_file = directory / "run.json"
-    remove_leftovers(run_file)
-    write_atomically(run_file, json.dumps(content).encode() + b"\n", durable=False)
-    try:
-        yield
-    finally:
-        run.endpoint.unlink(missing_ok=True)
-        run_file.unlink(missing_ok=True)
-        _remove_sockets(directory)
-        _remove_if_empty(directory)
+    body = json.dumps(content).encode() + b"\n"
+    write_atomically(start.sockets.announcement, body, durable=False)
+
+
+def _announce_again(start: _Start) -> None:
+    """After a cleaner: the directory and the file, where they are not there."""
+    _make_place(start)
+    if not start.sockets.announcement.exists():
+        _announce(start)
 
 
 def _remove_sockets(directory: Path) -> None:
@@ -312,7 +348,9 @@ def _remove_if_empty(directory: Path) -> None:
         logging.getLogger(__name__).warning("%s stays: %s", directory, error.strerror)
 
 
-def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], list[str]]) -> bool:
+def _supervise(
+    start: _Start, lock: OwnerLock, announce: Announce, command_of: Callable[[str], list[str]]
+) -> bool:
     """Serve to the end; whether the run was stopped. Raises the failure that ended it."""
     run = start.request.run
     children = {
@@ -321,7 +359,10 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
     }
     children["broker"].passed = start.vault.descriptor
 
+    standing = RunStanding(run, lock.named, start.config("gateway"), lambda: _announce_again(start))
+
     def child_ready(name: str) -> None:
+        standing.ready(name)
         if name != "broker":
             return
         # Kept before the first job can meet a device, and not for a start that was refused.
@@ -353,6 +394,7 @@ def _supervise(start: _Start, announce: Announce, command_of: Callable[[str], li
             on_ready=lambda: announce(start.facts(children["broker"].facts)),
             on_child_ready=child_ready,
             place=place,
+            standing=standing,
         )
         failure = supervisor.run()
     finally:

@@ -30,6 +30,7 @@ from .child import Child
 from .child_config import STOPPED_WITHOUT_FENCE
 from .last_failure import leave_failure
 from .restart import RESTARTS_MAX, STARTS_IN_VAIN_MAX, RestartIntensity, likely_cause
+from .run_standing import OWNER, RunStanding
 from .supervisor_links import BrokerLink, Registry, RunFiles
 
 READY_BOUND_MS = 30_000
@@ -63,6 +64,7 @@ class Supervisor:
         on_ready: Callable[[], None],
         on_child_ready: Callable[[str], None] = lambda name: None,
         place: FreshPlace | None = None,
+        standing: RunStanding | None = None,
     ) -> None:
         """`first_line` gives a child's configuration; `on_ready` runs once all are ready."""
         self._children = list(children)
@@ -75,6 +77,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._on_child_ready = on_child_ready
         self._place = place
+        self._standing = standing
         self._intensity = RestartIntensity()
         self._resting = {name: RestartIntensity() for name in RESTING}
         self._registry_intensity = RestartIntensity()
@@ -132,6 +135,7 @@ class Supervisor:
             self._registry_ended()
         self._end_silent()
         self._keep_bounds()
+        self._guarded(self._look_at_files)
         self._advance_end()
         self._beat()
 
@@ -325,6 +329,21 @@ class Supervisor:
                 child.silent_since_ms = now
                 spawn.kill_now(child.pid)
 
+    def _look_at_files(self) -> None:
+        """Without its lock's file ours keeps nobody out; a child makes its own again."""
+        if self._standing is None or self._phase == "ending":
+            return
+        now = self._clock.mono_ms()
+        lost = self._standing.lost(now)
+        if OWNER in lost:
+            raise PraxistError("file_lost", f"{lost[OWNER]} was removed or replaced")
+        for child in self._children:
+            if child.name in lost and child.ready and child.pid is not None:
+                _log.error("%s is started again: %s is gone", child.name, lost[child.name])
+                # From here on it is bound as one that starts.
+                child.ready, child.silent_since_ms = False, now
+                child.ask_to_end()
+
     def _give_up(self, child: Child, how: spawn.Exit, error: PraxistError) -> None:
         leave_failure(self._files.failure, child.name, str(how), error, child.log_tail())
         self._fail(error)
@@ -403,6 +422,7 @@ class Supervisor:
             ]
             rests = [self._registry_rests_until_ms, *(c.rest_until_ms for c in self._children)]
             due += [until for until in rests if until is not None]
+            due += [] if self._standing is None else [self._standing.look_at_ms]
         if self._watchdog_ms is not None:
             due.append(self._watchdog_at_ms)
         if self._place is not None:

@@ -14,7 +14,7 @@ from praxist_zmq.errors import PraxistError
 from praxist_zmq.host.identity import identity_of
 from praxist_zmq.host.paths import RunPaths
 from praxist_zmq.host.spawn import ask_to_end_by, wait_ended
-from praxist_zmq.service.owner import find_owner
+from praxist_zmq.service.owner import find_owner, find_without_lock
 from praxist_zmq.service.run_directory import prepare
 from tests.support.lock_holder import lock_holder
 
@@ -84,3 +84,25 @@ def test_a_link_in_the_place_of_the_lock_is_refused(run: RunPaths, tmp_path: Pat
     with pytest.raises(PraxistError) as caught:
         find_owner(run)
     assert caught.value.code == "unsafe_path"
+
+
+def test_a_supervisor_whose_lock_file_was_removed_is_found_while_it_lives(
+    run: RunPaths, holder: subprocess.Popen[bytes]
+) -> None:
+    identity = identity_of(holder.pid)
+    assert identity is not None
+    run.endpoint.write_text(json.dumps({"supervisor": identity.model_dump()}))
+    assert find_without_lock(run) is None, "it holds a lock that is there"
+    run.owner_lock.unlink()
+    assert_found(run, holder.pid)
+    run.owner_lock.touch()
+    assert_found(run, holder.pid)
+    run.endpoint.write_text(json.dumps({"supervisor": {**identity.model_dump(), "pid": 1}}))
+    assert find_owner(run) is None, "named is not held"
+
+
+def assert_found(run: RunPaths, pid: int) -> None:
+    owner = find_owner(run)
+    assert owner is not None
+    os.close(owner.pidfd)
+    assert owner.identity.pid == pid

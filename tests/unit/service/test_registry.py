@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -349,6 +350,19 @@ def test_malformed_requests_are_refused_and_nothing_changes(
     finally:
         raw.close()
     assert asker.view().version == 0
+
+
+@pytest.mark.parametrize("name", ["registry.lock", "registry.sock", "registry.json", "ledger"])
+def test_a_registry_that_nobody_would_find_ends_and_is_followed(
+    registry: RegistryProcess, name: str
+) -> None:
+    path = registry.host.directory / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert registry.popen is not None
+    assert registry.popen.wait(20) == 74
+    assert "was removed or replaced" in (registry.host.directory / "test.log").read_text()
+    assert "ready" in registry.start()
+    assert registry.popen.poll() is None
 
 
 def test_an_unregistered_run_is_denied(asker: Asker) -> None:

@@ -264,6 +264,31 @@ def test_a_registry_that_ends_often_does_not_end_the_run(fake: FakeRun) -> None:
     assert all(len(fake.pids(name)) == 1 for name in CHILDREN)
 
 
+def test_a_supervisor_without_its_lock_file_ends_everything_and_touches_nothing_of_a_second(
+    fake: FakeRun,
+) -> None:
+    process = fake.up()
+    fake.ready(process)
+    fake.run.owner_lock.unlink()
+    fake.run.owner_lock.touch()  # a second one's
+    announcement = RunSockets(next((fake.runtime / "runs").iterdir())).announcement
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 74
+    assert f"file_lost {fake.run.owner_lock} was removed or replaced" in errors
+    assert not fake.living()
+    assert announcement.exists()
+
+
+def test_what_announces_a_run_is_made_again(fake: FakeRun) -> None:
+    fake.ready(fake.up())
+    place = next((fake.runtime / "runs").iterdir())
+    shutil.rmtree(fake.runtime / "runs")
+    wait_until((place / "run.json").exists, "the directory and its file")
+    (place / "run.json").unlink()
+    wait_until((place / "run.json").exists, "the file, a second time")
+    assert [len(fake.pids(name)) for name in CHILDREN] == [1] * len(CHILDREN)
+
+
 def test_a_permanent_failure_is_told_at_once_and_not_retried(fake: FakeRun) -> None:
     fake.behave("broker", exit=74, fatal="ledger_damaged")
     process = fake.up()
