@@ -17,7 +17,7 @@ class Halves(World):
     def __init__(self, gib: float, total_mib: int, reserved_mib: int) -> None:
         self.withheld: set[int | None] = set()
         """As what is not to be promised, with plans that the registry was asked for."""
-        self.memory = {"memory_total_mib": total_mib, "memory_reserved_mib": reserved_mib}
+        self.card = {"memory_total_mib": total_mib, "memory_reserved_mib": reserved_mib}
         half = Profile(
             accelerator="gpu",
             gpu_count=1,
@@ -43,7 +43,7 @@ class Halves(World):
 
     def sample(self) -> HostSampled:
         sample = super().sample()
-        first = sample.devices[0].model_copy(update=self.memory)
+        first = sample.devices[0].model_copy(update=self.card)
         return sample.model_copy(update={"devices": (first,)})
 
     def registry_step(self) -> None:
