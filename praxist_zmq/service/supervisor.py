@@ -274,16 +274,16 @@ class Supervisor:
             error = PraxistError("start_failed", f"{name} did not get ready in time: {reason}")
         elif name in RESTING and self._phase == "serving":
             return self._may_restart_unless_rests(child, reason)
+        elif not self._intensity.allow(self._clock.mono_ms()):
+            error = PraxistError("restart_limit", f"{name}: {reason}")
         elif child.starts_in_vain >= self._starts_in_vain_max():
             error = PraxistError(
                 "start_failed",
                 f"{name} ended {child.starts_in_vain} times in a row before it was ready: {reason}",
                 [*likely_cause(reason), f"its log: {child.log}"],
             )
-        elif self._intensity.allow(self._clock.mono_ms()):
-            return True
         else:
-            error = PraxistError("restart_limit", f"{name}: {reason}")
+            return True
         self._give_up(child, how, error)
         return False
 

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from praxist_zmq.core import broker_snapshot
 from praxist_zmq.core.alarms import alarms
 from praxist_zmq.core.broker import Broker
 from praxist_zmq.core.claim_invariants import state_violations
 from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.fleet import of_row
 from praxist_zmq.core.invariants import check_state
+from praxist_zmq.core.transitions import RETRIABLE
 from praxist_zmq.ledger.log import Ledger
 from praxist_zmq.ledger.reading import LedgerReader
 from praxist_zmq.protocol.envelope import LEDGER_VERSION
@@ -147,3 +149,22 @@ def test_the_registry_keeps_what_is_held(kept: Path, form: str) -> None:
     # Nobody's name was written: it is the registry's own user's.
     machine.state.own_uid = 1000
     assert machine.state.owner_of(run.run_key) == 1000
+
+
+def test_what_a_release_before_called_failed_or_rejected_stays_so_and_may_run_again(
+    tmp_path: Path,
+) -> None:
+    """`data/valid/cancelled_jobs` was written by the release that had no state `cancelled`."""
+    directory = tmp_path / "broker"
+    shutil.copytree(DATA.parent / "cancelled_jobs" / "broker", directory)
+    directory.chmod(0o700)
+    for file in directory.iterdir():
+        file.chmod(0o600)
+    state = read(directory).state
+    assert not check_state(state)
+    assert {job.tag: job.state for job in state.jobs.values()} == {
+        "ran": "failed", "waited": "rejected", "done": "completed",
+    }  # fmt: skip
+    assert {job.state for job in state.jobs.values() if job.tag != "done"} <= RETRIABLE
+    again = broker_snapshot.load(broker_snapshot.dump(state))
+    assert broker_snapshot.differences(again, state) == []

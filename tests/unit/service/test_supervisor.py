@@ -334,8 +334,11 @@ def test_a_child_that_is_never_ready_again_ends_the_run_however_slowly_it_fails(
 ) -> None:
     process = fake.up()
     fake.ready(process)
-    fake.behave("launcher", exit=1)
-    os.kill(fake.pids("launcher")[0], signal.SIGKILL)
+    fake.behave("launcher", silent=True)
+    for number in range(6):
+        wait_until(lambda n=number: len(fake.pids("launcher")) == n + 1, "it is started again")
+        fake.let_time_pass(process, (number + 1) * 11_000)
+        os.kill(fake.pids("launcher")[-1], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 69
     assert "start_failed launcher ended 5 times in a row before it was ready" in errors
