@@ -30,7 +30,7 @@ def met(soft: SoftState, attempt: str, number: int, detail: str, *, runs_files: 
     if lack is None or lack.of_one_job:
         return
     soft.count("host_shortages")
-    detail = f"{named(number)}, {detail}"[:DETAIL_CHARACTERS_MAX]
+    detail = f"{named(number)} ({lack.what}), {detail}"[:DETAIL_CHARACTERS_MAX]
     found = soft.shortage
     if found is None:
         until_ms = soft.now_ms + PAUSE_MS

@@ -71,7 +71,7 @@ def test_a_lack_of_the_hosts_fails_nobody_however_often_and_ends_by_itself() -> 
     world.poor.lacks = errno.EAGAIN
     names = [world.submit(f"t{number}") for number in range(3)]
     (alarm,) = world.alarms()
-    assert alarm.startswith("HOST SHORTAGE  EAGAIN, fork: no more"), alarm
+    assert alarm.startswith("HOST SHORTAGE  EAGAIN (processes), fork: no more"), alarm
     assert "taken back at no cost" in alarm
     assert "to mend: raise the limit, or end what forks" in alarm
     for _ in range(40):
@@ -95,7 +95,9 @@ def test_while_it_lasts_every_job_says_so_and_one_attempt_tries_it() -> None:
     assert world.job(first).attempt_counter + world.job(second).attempt_counter == 1
     told = world.explained(second)
     assert [blocker.code for blocker in told.blockers] == ["host_shortage"]
-    assert told.verdict.startswith("waits: ENFILE, fork: no more; one attempt tries it in 1 s")
+    assert told.verdict.startswith(
+        "waits: ENFILE (descriptors), fork: no more; one attempt tries it in 1 s"
+    )
     assert told.start_estimate is not None
     assert "retry_pause" in [blocker.code for blocker in world.explained(first).blockers]
     assert world.job(first).requeue_reason == "host_shortage"
