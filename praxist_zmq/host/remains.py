@@ -68,6 +68,21 @@ class Namespaces:
         return found, undecided
 
 
+def names(process: ProcessIdentity, pid: int) -> bool:
+    """Whether a process of another pid namespace is the one that has this number in ours."""
+    numbers, stat = _nested_numbers(str(pid)), read_stat(pid)
+    try:
+        inode = os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return False
+    return (
+        stat is not None
+        and numbers[-1:] == (process.pid,)
+        and (process.boot_id, process.pid_namespace) == (boot_id(), inode)
+        and process.start_ticks == stat.start_ticks
+    )
+
+
 def _nested_numbers(pid: str) -> tuple[int, ...]:
     """The numbers that a process has, from our namespace down to its own; empty when it is gone."""
     try:

@@ -68,7 +68,7 @@ from ..transport.poller import Poller
 from .orphan_trees import OrphanTrees
 from .registry_recovery import recovered
 from .registry_start import of_another
-from .run_proof import forged
+from .run_proof import as_seen, forged
 from .service_log import configure_log
 from .standing import Standing
 from .step import Step
@@ -280,13 +280,14 @@ def _command(message: Incoming) -> ClaimCommand | Undecodable:
         envelope = decode_claim_request(message.body)
     except PraxistError as error:
         return Undecodable(message.routing_id, peek_request_id(message.body), error)
+    request = as_seen(envelope.request, message.pid)
     return ClaimCommand(
         address=message.routing_id,
         request_id=envelope.request_id,
-        request=envelope.request,
+        request=request,
         uid=message.uid,
         pid=message.pid,
-        forged=forged(envelope.request, message.uid, message.pid),
+        forged=forged(request, message.uid, message.pid),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..host.identity import identity_of, user_of, visible
 from ..host.paths import RunPaths
+from ..host.remains import names
 from ..protocol.claims import RegisterRun, RunRow
 from .owner import holds_lock
 
@@ -38,6 +39,17 @@ def forged(request: Any, uid: int, pid: int) -> str | None:
     if user_of(shim.pid) not in (None, uid):
         return f"process {shim.pid} belongs to another user"
     return None
+
+
+def as_seen(request: Any, pid: int) -> Any:
+    """A registration from a container names its broker as that container does. Proved to be the
+    process that sent it, it is kept as it is seen from here: so its end is seen too."""
+    if isinstance(request, RegisterRun) and not visible(request.run.broker):
+        seen = identity_of(pid)
+        if seen is not None and names(request.run.broker, pid):
+            run = request.run.model_copy(update={"broker": seen})
+            return request.model_copy(update={"run": run})
+    return request
 
 
 def _not_its_broker(run: RunRow, uid: int, pid: int) -> str | None:

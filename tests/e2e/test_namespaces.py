@@ -27,7 +27,7 @@ pz status || true; pz explain j-1
 """
 
 
-def _in_a_container(run: Run, script: str) -> str:
+def _in_a_container(run: Run, script: str, host: Run | None = None) -> str:
     """The output of a script in a pid namespace of its own, which ends with it."""
     out = run.dir.parent / "container.out"
     with out.open("w") as output:
@@ -38,6 +38,7 @@ def _in_a_container(run: Run, script: str) -> str:
                 "RUN": str(run.dir),
                 "CONTRACT": str(run.contract),
                 "PYTHON": sys.executable,
+                "HOST": str((host or run).dir),
             },
             cwd=run.dir.parent,
             stdin=subprocess.DEVNULL,
@@ -76,6 +77,35 @@ def test_the_host_proves_that_a_container_has_ended(left: Run) -> None:
         second = left.submit(client, "two", "exit:0", profile="gpu").job.job
         assert client.wait(second, 20).state == "completed"
     left.down()
+
+
+@pytest.mark.skipif(own_namespace() != FIRST_PID_NAMESPACE, reason="not in the first pid namespace")
+def test_a_container_beside_a_run_of_the_host_holds_its_device_until_it_ends(
+    make_run: MakeRun,
+) -> None:
+    host = make_run("host", slots=2, sim="gpus=1,memory=80")
+    boxed = make_run("boxed", slots=2, sim="gpus=1,memory=80")
+    host.up()
+    with host.client() as client:
+        tagged = host.submit(client, "first", "exit:0", profile="gpu").job.job
+        assert client.wait(tagged, 20).state == "completed"
+        told = _in_a_container(
+            boxed,
+            """
+            pz up --detach --config "$CONTRACT" --sim gpus=1,memory=80
+            pz submit --peer p --tag one --profile gpu -- sleep 600
+            until pz show j-1 | grep -q 'pid '; do sleep 0.1; done
+            "$PYTHON" -m praxist_zmq --run-dir "$HOST" submit --peer p --tag w --profile gpu -- true
+            until "$PYTHON" -m praxist_zmq --run-dir "$HOST" show tag:w | grep -q 'held by'; do
+                sleep 0.1
+            done
+            echo waits
+            """,
+            host,
+        )
+        assert told.endswith("waits\n")
+        assert client.wait("tag:w", 30).state == "completed"
+    host.down()
 
 
 @pytest.fixture
