@@ -22,6 +22,7 @@ from ..protocol import codec, text
 from ..protocol.events import JobQueued, MixedText
 from ..protocol.ids import job_of
 from ..service.ledger_history import history_faults
+from .output import answer
 from .words import count, local_time, safe
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -249,11 +250,11 @@ def _document(report: verify.Report) -> dict[str, Any]:
 
 def _tell(line: str) -> None:
     """A line of a page: what a ledger holds was chosen by others, and may not steer a terminal."""
-    click.echo(safe(line))
+    answer(safe(line))
 
 
 def _print_json(kind: str, fields: dict[str, Any]) -> None:
-    click.echo(json.dumps({"format_version": "1.0", "kind": kind, **fields}))
+    answer(json.dumps({"format_version": "1.0", "kind": kind, **fields}))
 
 
 def _print_report(report: verify.Report) -> None:

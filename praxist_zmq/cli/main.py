@@ -6,20 +6,25 @@ codes: `errors.py`.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 
 import click
 
-from ..errors import PraxistError
+from ..errors import ERRORS, PraxistError
 from .failure import UsageHelp, report_error, report_fault, report_usage
 from .lazy import VERBS, VerbGroup
-from .output import answer, silence_stdout, talk
+from .output import answer, answer_lost, lose_answer, silence_stdout, talk
 from .settings import Settings, expand_home, global_options, settings_of, take_environment
 from .words import PROGRAM
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141  # as a shell reports a death by SIGPIPE
+
+CODES_OF_JOBS = ("launch", "wait")
+"""Verbs whose exit code tells how a job ended: it does so also where nothing else can be told."""
+EXIT_ANSWER_LOST = ERRORS["path_unusable"].exit_code
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -68,9 +73,15 @@ take_environment(command, verb=False)
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out one command line; the exit status."""
-    arguments = expand_home(arguments)
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     settings = Settings()
+    status = _carry_out(list(expand_home(arguments)), settings)
+    if status == 0 and answer_lost() and not {*settings.path[:1]} & {*CODES_OF_JOBS}:
+        return EXIT_ANSWER_LOST
+    return status
+
+
+def _carry_out(arguments: list[str], settings: Settings) -> int:
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     try:
         with command.make_context(PROGRAM, arguments, obj=settings) as ctx:
             result = command.invoke(ctx)
@@ -92,7 +103,15 @@ def run(arguments: Sequence[str]) -> int:
         silence_stdout()
         return EXIT_BROKEN_PIPE
     except Exception as fault:  # noqa: BLE001 (the outermost frame: named, filed, exit 70)
+        if isinstance(fault, OSError) and _was_no_file(fault):
+            lose_answer(fault)
+            return EXIT_ANSWER_LOST
         return report_fault(fault, own, settings)
+
+
+def _was_no_file(fault: OSError) -> bool:
+    """Whether it is a stream that took nothing more, as help's and a live page's may."""
+    return fault.filename is None and fault.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 
 def _with_variable(error: click.ClickException) -> click.ClickException:

@@ -22,6 +22,8 @@ CONTINUED = " " * 8
 TO_COPY = ("  try ", "  next ", "  log ")
 """Lines that people copy: the terminal breaks them, so that they stay one line."""
 
+_answer_lost = False
+
 
 def document(content: dict[str, Any]) -> None:
     """One JSON document, one line, on stdout."""
@@ -39,8 +41,28 @@ def answer(*lines: str) -> None:
         return
     text = "\n".join(lines) + "\n"
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        lose_answer(error)
+
+
+def lose_answer(error: OSError) -> None:
+    """The place of the answer takes none: a full disk, a terminal that is gone. Told in one line;
+    the wait goes on, and what it is for."""
+    global _answer_lost
+    silence_stdout()
+    if not _answer_lost:
+        _answer_lost = True
+        talk(f"unavailable  the answer could not be written: {error.strerror or error}")
+
+
+def answer_lost() -> bool:
+    """Whether it was."""
+    return _answer_lost
 
 
 def terminal_columns() -> int:
@@ -68,8 +90,9 @@ def talk(*lines: str) -> None:
     try:
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()
-    except (BrokenPipeError, ValueError):
-        # The reader is gone. The wait, and the exit code with it, is what the caller needs.
+    except (OSError, ValueError):
+        # The reader is gone, or its disk is full. The wait, and the exit code with it, is what the
+        # caller needs.
         _silence_stderr()
 
 
@@ -89,14 +112,20 @@ def _to_screen(lines: Iterable[str], columns: int) -> tuple[str, ...]:
 
 
 def _silence_stderr() -> None:
+    _to_nowhere(2)
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (lives with the process)
 
 
 def silence_stdout() -> None:
     """After a broken pipe: nothing more is written, also not at interpreter exit."""
+    _to_nowhere(1)
+
+
+def _to_nowhere(descriptor: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+    if nowhere != descriptor:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
 
 def bold(text: str, settings: Settings, style: str = "1") -> str:

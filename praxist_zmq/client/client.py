@@ -47,7 +47,8 @@ class Client(GenerationCalls):
     `timeout_s` bounds an ordinary request. `reconnect_s` is how long a wait goes on while no
     scheduler answers. Every method raises PraxistError: `no_scheduler` when none can be there,
     `scheduler_restarting` or `no_answer` when one should be but does not answer, the code of a
-    refusal (`RefusedError`) otherwise. Use it from the thread that made it.
+    refusal (`RefusedError`) otherwise. Use it from the thread that
+    made it, and not in a forked child.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Client(GenerationCalls):
         self._run = RunPaths.of(run_dir)
         self._timeout_s = timeout_s
         self._reconnect_s = reconnect_s
-        self._thread = threading.get_ident()
+        self._maker = (os.getpid(), threading.get_ident())
         self._endpoint: Endpoint | None = None
         self._answered = False
         self._closed = False
@@ -81,7 +82,8 @@ class Client(GenerationCalls):
     def close(self) -> None:
         """Close the connection. Jobs are not touched."""
         self._closed = True
-        self._requester.close()
+        if self._maker[0] == os.getpid():  # a forked child has none of its own
+            self._requester.close()
 
     def _find(self) -> str:
         self._endpoint = find_endpoint(self._run)
@@ -103,8 +105,10 @@ class Client(GenerationCalls):
         on for `reconnect_s` while no scheduler is there; by default only a `watch_job` after
         something was answered. Raises `wait_timeout` when a watch outlives `timeout_s`.
         """
-        if self._closed or threading.get_ident() != self._thread:
-            raise PraxistError("usage", "a Client is for one thread, until it is closed")
+        if self._closed or self._maker != (os.getpid(), threading.get_ident()):
+            raise PraxistError(
+                "usage", "a Client is for one thread of one process, until it is closed"
+            )
         watch = request.get("kind") == "watch_job"
         if timeout_s is None and not watch:
             timeout_s = self._timeout_s

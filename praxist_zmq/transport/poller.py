@@ -5,6 +5,7 @@ Decides nothing; it lets the shells wait without importing ZeroMQ. Source: zmq_p
 
 from __future__ import annotations
 
+import select
 from collections.abc import Hashable
 from typing import Protocol, runtime_checkable
 
@@ -62,11 +63,19 @@ class Poller:
 
         None waits for ever. A descriptor whose other end closed counts as readable.
         """
+        if not self._owners and timeout_ms is not None:
+            sleep_ms(timeout_ms)
+            return set()
         try:
             ready = self._poller.poll(timeout_ms)
         except InterruptedError:
             return set()
         return {self._owners[handle] for handle, _ in ready}
+
+
+def sleep_ms(timeout_ms: int) -> None:
+    """Wait where there is nothing to watch. ZeroMQ's own poll of nothing returns at once."""
+    select.poll().poll(timeout_ms)
 
 
 def _handles(item: Item) -> tuple[ZSocket | int, ...]:

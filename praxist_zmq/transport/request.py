@@ -22,6 +22,7 @@ from .context import REPLY_BYTES_MAX, ZSocket, endpoint_of, open_socket, send_no
 from .correlation import peek_request_id
 from .frames import FrameReader
 from .monitor import ConnectionMonitor
+from .poller import sleep_ms
 
 PING_MS = 2_000
 PONG_MS = 6_000
@@ -258,7 +259,7 @@ class Requester:
         if connection is not None:
             connection.wait(pause)
         else:
-            zmq.Poller().poll(pause)
+            sleep_ms(pause)
 
     def _take(self, exchange: _Exchange, now: int) -> list[dict[str, Any]]:
         if self._connection is None:
