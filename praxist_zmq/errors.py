@@ -191,6 +191,11 @@ class PraxistError(Exception):
         """The process exit status this error stands for."""
         return self.row.exit_code
 
+    @property
+    def retryable(self) -> bool:
+        """Whether the very same request may be sent again."""
+        return self.row.retryable
+
     def __str__(self) -> str:
         return f"{self.row.title}: {self.detail}" if self.detail else self.row.title
 

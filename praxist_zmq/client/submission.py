@@ -148,12 +148,16 @@ def submit_request(
     words = wire_command(command)
     variables, size = (encoder or EnvironmentEncoder()).encode(environment)
     check_total(words, size)
+    directory = _directory(cwd)
+    if cwd is not None and "PWD" in variables:
+        # The shell's word for where it was: a program that trusts it would work there.
+        variables = {**variables, "PWD": directory}
     return {
         "kind": "submit_job",
         "peer": peer,
         "tag": tag,
         "command": words,
-        "cwd": _directory(cwd),
+        "cwd": directory,
         "environment": variables,
         "profile": profile,
         "work_class": work_class,

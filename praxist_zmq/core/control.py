@@ -97,6 +97,11 @@ def retry(turn: Turn, command: ClientRequest, request: req.RetryJob) -> Submitte
     stored = _stored_command(job, request)
     if job.profile not in turn.state.policy.profiles:
         raise Refused("unknown_profile", f"profile {job.profile!r} is no longer declared")
+    cwd = request.cwd if request.cwd is not None else job.cwd
+    environment = request.environment
+    if "PWD" in environment:
+        # Where the sender's shell is, not where the experiment is to work.
+        environment = {**environment, "PWD": cwd}
     return submit(
         turn,
         command,
@@ -104,8 +109,8 @@ def retry(turn: Turn, command: ClientRequest, request: req.RetryJob) -> Submitte
             peer=request.peer or job.peer,
             tag=job.tag,
             command=stored,
-            cwd=request.cwd if request.cwd is not None else job.cwd,
-            environment=request.environment,
+            cwd=cwd,
+            environment=environment,
             profile=job.profile,
             work_class=job.work_class,
             eta_seconds=None if job.eta_ms is None else job.eta_ms / 1000,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import praxist_zmq
 from praxist_zmq.client import Client
+from praxist_zmq.client.submission import submit_request
 from praxist_zmq.errors import PraxistError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,3 +48,25 @@ def test_they_load_when_used_and_without_pydantic(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (done.stdout, done.stderr) == ("no_scheduler\n", "")
+
+
+def test_what_the_client_page_says_of_a_class_is_there() -> None:
+    """`Name` with `a`, `b` and `c`: each is an attribute of what has that name."""
+    page = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
+    said = re.findall(r"`(\w+)`\s+with\s+((?:`\w+`(?:,\s+|\s+and\s+)?)+)", page)
+    assert "PraxistError" in dict(said)
+    for name, attributes in said:
+        found = getattr(praxist_zmq, name)
+        subject = found("usage", "x") if name == "PraxistError" else found
+        for attribute in re.findall(r"`(\w+)`", attributes):
+            assert hasattr(subject, attribute), f"{name}.{attribute}"
+
+
+def test_the_working_directory_is_told_where_the_environment_tells_one(tmp_path: Path) -> None:
+    def told(environment: dict[str, str], cwd: Path | None) -> dict[str, Any]:
+        asked = submit_request(tag="t", peer="p", command=["x"], environment=environment, cwd=cwd)
+        return dict(asked["environment"])
+
+    assert told({"PWD": "/elsewhere", "A": "b"}, tmp_path) == {"PWD": str(tmp_path), "A": "b"}
+    assert told({"A": "b"}, tmp_path) == {"A": "b"}, "an empty environment stays empty"
+    assert told({"PWD": "/a/link"}, None) == {"PWD": "/a/link"}, "as the shell says it"

@@ -139,7 +139,9 @@ def test_the_word_of_the_submitter_is_recorded_and_holds_for_a_retry() -> None:
     assert world.broker.state.jobs[job].not_secret == ("api-key",)
     world.finish_one(3)
     world.settle()
-    world.ask(RetryJob(job=job, environment={}))
+    world.ask(RetryJob(job=job, environment={"PWD": "/where/the/sender/is"}))
     world.settle()
+    kept = world.broker.state.environments[world.broker.state.jobs[job].environment_id]
+    assert kept.variables == {"PWD": "/"}, "where it works"
     assert world.broker.state.jobs[job].state == "running"
     assert world.broker.state.jobs[job].not_secret == ("api-key",)
