@@ -18,6 +18,8 @@ from .timestamps import span_words
 
 WAIT_TOLD_MS = 60_000
 """So long may the first job of a generation wait without an alarm; jobs start in milliseconds."""
+START_TOLD_MS = 180_000
+"""So long may work wait while nothing runs, after something has."""
 PROBE_TOLD_MS = 10_000
 """A driver may need seconds for its first answer."""
 
@@ -25,7 +27,7 @@ PROBE_TOLD_MS = 10_000
 def alarms(state: BrokerState, soft: SoftState) -> tuple[str, ...]:
     """What keeps the run from getting anywhere, in words; empty when nothing does."""
     found = (
-        _no_progress(state, soft),
+        _no_progress(state, soft) or _no_start(state, soft),
         _probe_unknown(state, soft),
         gate_alarm(soft),
         storm_alarm(soft),
@@ -78,6 +80,28 @@ def _waits_long(state: BrokerState, soft: SoftState) -> str | None:
     )
     if soft.now_at_ms - since_ms < WAIT_TOLD_MS:
         return None
+    return _why_waiting(oldest, state, soft)
+
+
+def note_use(state: BrokerState, soft: SoftState) -> None:
+    """Once a turn: something runs, or nothing waits that could."""
+    waits = soft.queue or soft.held_back or soft.lacking_credentials
+    halted = soft.held or soft.fenced or state.closed_reason is not None
+    if state.attempts or not waits or halted:
+        soft.used_at_ms = soft.now_ms
+
+
+def _no_start(state: BrokerState, soft: SoftState) -> str | None:
+    """That nothing has run for minutes while work waits, whatever ran before."""
+    idle_ms = soft.now_ms - soft.used_at_ms
+    oldest = _oldest_waiting(state, soft)
+    if idle_ms < START_TOLD_MS or oldest is None:
+        return None
+    why = _why_waiting(oldest, state, soft)
+    return f"NO START for {span_words(idle_ms)}, nothing runs: {why}"
+
+
+def _why_waiting(oldest: Job, state: BrokerState, soft: SoftState) -> str:
     if oldest.job in soft.lacking_credentials:
         return f"{oldest.job} waits for credentials"
     blockers = BlockerTable(state, soft).of(oldest)
@@ -98,16 +122,15 @@ def _oldest_waiting(state: BrokerState, soft: SoftState) -> Job | None:
 
 
 def _probe_unknown(state: BrokerState, soft: SoftState) -> str | None:
-    """That jobs wait for devices of which nothing is known, for longer than a hiccup."""
+    """That nothing is known of the devices that the contract has profiles for, for longer than a
+    hiccup; who looks should see it before somebody waits."""
     blocker = probe_blocker(soft)
     if blocker is None or blocker.code != "probe_unknown":
         return None
     unknown_ms = soft.now_ms - soft.probe_known_ms
-    if unknown_ms < PROBE_TOLD_MS or not _devices_wanted(state, soft):
+    gpu = {name for name, profile in state.policy.profiles.items() if profile.accelerator == "gpu"}
+    if unknown_ms < PROBE_TOLD_MS or not gpu:
         return None
-    return f"PROBE UNKNOWN for {span_words(unknown_ms)}, GPU jobs held: {blocker.detail}"
-
-
-def _devices_wanted(state: BrokerState, soft: SoftState) -> bool:
-    profiles = (state.policy.profiles.get(name) for _, name in soft.queue.sizes)
-    return any(profile is not None and profile.accelerator == "gpu" for profile in profiles)
+    wanted = gpu & {name for _, name in soft.queue.sizes}
+    held = "GPU jobs held" if wanted else "no GPU job could start"
+    return f"PROBE UNKNOWN for {span_words(unknown_ms)}, {held}: {blocker.detail}"

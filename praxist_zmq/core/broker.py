@@ -42,6 +42,7 @@ from . import (
     storm,
     watching,
 )
+from .alarms import note_use
 from .commands import (
     AudienceChanged,
     ClientRequest,
@@ -153,6 +154,7 @@ class Broker:
         """
         self.soft.fleet.run_key = self.soft.run_key
         self.soft.probe_known_ms = self.soft.launcher_away_ms = stamp.mono_ms
+        self.soft.used_at_ms = stamp.mono_ms
         self.soft.launcher_talk.restart_at_ms = stamp.mono_ms + launcher_side.RESTART_AFTER_MS
         turn = self._turn(stamp)
         stopped = self.state.closed_reason not in (None, admission.ALL_FROZEN)
@@ -260,6 +262,7 @@ class Broker:
         storm.advance(self.state, self.soft)
         concurrency.adjust(turn)
         plan(turn)
+        note_use(self.state, self.soft)
         lease_grant.send_facts(turn)
         watching.answer_watchers(turn)
         registry_side.report_load(turn)

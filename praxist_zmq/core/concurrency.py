@@ -84,12 +84,13 @@ def _step(turn: Turn, sample: HostSampled, limit: int, reason: str) -> None:
 
 
 def domains_in_use(state: BrokerState, soft: SoftState) -> frozenset[str]:
-    """The kinds of host pressure that the profile of some job declares which waits or runs. What
-    nobody's work minds does not move the limit."""
+    """The kinds of host pressure that the profile of some job declares which waits or runs; while
+    none does, those of any profile. What nobody's work minds does not move the limit."""
     names = {lane[1] for lane in soft.queue.sizes}
     jobs = [*soft.held_back, *(plan.job for plan in soft.plans.values())]
     jobs += [attempt.job for attempt in state.attempts.values()]
     names |= {state.jobs[job].profile for job in jobs}
+    names = names or set(state.policy.profiles)
     profiles = state.policy.profiles
     return frozenset(
         domain

@@ -16,6 +16,8 @@ from .turn import Refused
 UNDECLARED_HELP = (
     "declare its run time with --eta, if it ends in time; else send it in the next generation"
 )
+STEP_MS = 1_000
+"""What the wall clock differs by less is no step of it."""
 PEER_GENERATION = re.compile(r"gen(0|[1-9][0-9]{0,5})_")
 
 
@@ -52,6 +54,16 @@ def time_left_ms(found: Generation, soft: SoftState) -> float | None:
         due = soft.now_ms + (found.deadline_at_ms - soft.now_at_ms)
         soft.deadlines_ms[found.number] = due
     return due - soft.now_ms
+
+
+def shown_deadline(found: Generation, soft: SoftState) -> int | None:
+    """A deadline by the wall clock, for readers: after a step of that clock it is where the time
+    that is really left ends, not where it was written."""
+    if found.phase not in ("open", "assessment") or found.deadline_at_ms is None:
+        return found.deadline_at_ms
+    now_ms = round(soft.now_at_ms + (time_left_ms(found, soft) or 0))
+    stepped = abs(now_ms - found.deadline_at_ms) >= STEP_MS
+    return now_ms if stepped else found.deadline_at_ms
 
 
 def takes_class(number: int, work_class: str, state: BrokerState) -> bool:

@@ -19,7 +19,7 @@ from ..protocol.views import GenerationView
 from . import leases
 from .admission import ALL_FROZEN
 from .credentials import refuse_in_plain
-from .generation_gate import named, time_left_ms
+from .generation_gate import named, shown_deadline, time_left_ms
 from .maturity import advice, maturity, quota_met
 from .recall import call_back
 from .soft import SoftState
@@ -324,7 +324,7 @@ def view(found: Generation, state: BrokerState, soft: SoftState) -> GenerationVi
         state=found.phase,  # type: ignore[arg-type]
         reason=found.reason,
         opened_at=timestamp(found.opened_at_ms),
-        deadline=rfc3339(found.deadline_at_ms),
+        deadline=rfc3339(shown_deadline(found, soft)),
         cohort_size=found.cohort_size,
         mature_quorum=found.mature_quorum,
         publish_completed=found.publish_completed,

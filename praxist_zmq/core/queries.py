@@ -16,6 +16,7 @@ from .admission import COARSE, closed_words, registry_silence
 from .alarms import alarms, default_never_fits
 from .concurrency import rise_words
 from .devices import device_warnings
+from .generation_gate import shown_deadline
 from .lease_views import resource_supply
 from .placement import stale_sample
 from .selectors import select
@@ -165,7 +166,7 @@ def status(turn: Turn) -> StatusReply:
             "lifecycle_running": len(state.attempts),
             "by_resource_phase": phases(state, soft),
         },
-        generation=_generation(state),
+        generation=_generation(state, soft),
         resource_supply=resource_supply(state, soft),
         simulated=soft.simulated,
         epoch=state.epoch,
@@ -177,13 +178,13 @@ def status(turn: Turn) -> StatusReply:
     )
 
 
-def _generation(state: BrokerState) -> dict[str, Any]:
+def _generation(state: BrokerState, soft: SoftState) -> dict[str, Any]:
     current = state.current
     phase = "open" if current is None else current.phase
     return {
         "number": state.generation,
         "state": phase,
-        "deadline": None if current is None else rfc3339(current.deadline_at_ms),
+        "deadline": None if current is None else rfc3339(shown_deadline(current, soft)),
         "cohort_size": None if current is None else current.cohort_size,
         "reason": None if current is None else current.reason,
         "admission_closed": state.closed_reason,

@@ -239,6 +239,8 @@ class SoftState:
     sample: HostSampled | None = None
     simulated: bool = False
     """Whether the devices are: known before there is a sample of them."""
+    used_at_ms: int = 0
+    """When something last ran, or nothing waited; at first, when the broker started."""
     probe_known_ms: int = 0
     """When it was last known whether there are devices; at first, when the broker started."""
     probe_unknown_since_ms: int | None = None

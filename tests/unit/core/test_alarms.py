@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from praxist_zmq.core.alarms import PROBE_TOLD_MS, WAIT_TOLD_MS
+from praxist_zmq.core.alarms import PROBE_TOLD_MS, START_TOLD_MS, WAIT_TOLD_MS
 from praxist_zmq.protocol.reports import HostSampled
 from praxist_zmq.protocol.requests import GetStatus, HoldAdmission, SubmitJob
 from tests.support.broker_world import World, host_sample
@@ -99,28 +99,60 @@ def test_what_is_refused_only_is_no_progress_either() -> None:
     assert world.status().alarms == ()
 
 
-@pytest.mark.parametrize("profile", ["gpu", "cpu"])
-def test_an_unknown_probe_is_told_while_jobs_wait_for_devices(profile: str) -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_unknown_probe_is_told_whether_or_not_somebody_waits_for_devices(waits: bool) -> None:
     world = QuietWorld(default_profile="cpu")
     world.submit("first", "cpu")
     world.settle()
     world.probe = "unknown"
     world.turn(world.sample())
     world.ask(HoldAdmission())
-    world.submit("t", profile)
+    if waits:
+        world.submit("t", "gpu")
     world.pass_time(PROBE_TOLD_MS - 1_000)
     assert world.status().alarms == ()
     world.pass_time(55_000)
-    alarms = world.status().alarms
-    if profile == "cpu":
-        assert alarms == ()
-        return
-    (text,) = alarms
+    (text,) = world.status().alarms
     assert text.startswith("PROBE UNKNOWN for 6")
-    assert ", GPU jobs held: the devices are not known" in text
+    held = ", GPU jobs held: " if waits else ", no GPU job could start: "
+    assert f"{held}the devices are not known" in text
+    assert world.status().health == "troubled"
     world.probe = "available"
     world.turn(world.sample())
     assert world.status().alarms == ()
+
+
+def test_a_run_without_gpu_profiles_minds_no_unknown_probe() -> None:
+    world = QuietWorld(default_profile="cpu")
+    profiles = {"cpu": world.policy.profiles["cpu"]}
+    world.policy = world.policy.model_copy(update={"profiles": profiles})
+    world.start_broker()
+    world.settle()
+    world.probe = "unknown"
+    world.turn(world.sample())
+    world.pass_time(60_000)
+    assert world.status().alarms == ()
+
+
+def test_nothing_that_starts_for_minutes_is_told_though_something_ran_before() -> None:
+    world = QuietWorld(default_profile="cpu")
+    world.submit("first", "cpu")
+    world.settle()
+    busy = {"memory_pct": 99.0}
+    world.sample = lambda: QuietWorld.sample(world).model_copy(update=busy)  # type: ignore[method-assign]
+    world.turn(world.sample())
+    waiting = world.submit("second", "cpu").job.job
+    world.pass_time(START_TOLD_MS)
+    world.settle()
+    assert world.status().alarms == (), "something runs"
+    world.finish_one()
+    world.settle()
+    world.pass_time(START_TOLD_MS - 10_000)
+    assert world.status().alarms == ()
+    world.pass_time(20_000)
+    (text,) = world.status().alarms
+    assert text.startswith("NO START for 3m, nothing runs: ")
+    assert waiting in text
 
 
 def test_a_stopped_run_raises_no_alarm() -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from praxist_zmq.protocol.replies import GenerationReply, Refusal, Submitted
-from praxist_zmq.protocol.requests import AssessGeneration, OpenGeneration, SubmitJob
+from praxist_zmq.protocol.requests import (
+    AssessGeneration,
+    GetStatus,
+    OpenGeneration,
+    ShowGeneration,
+    SubmitJob,
+)
 from tests.support.broker_world import World, policy
 
 DAY_MS = 86_400_000
@@ -98,8 +105,14 @@ def test_the_peer_s_name_chooses_a_generation_that_was_opened() -> None:
 @pytest.mark.parametrize("step_ms", [DAY_MS, -DAY_MS])
 def test_a_step_of_the_wall_clock_moves_no_deadline(step_ms: int) -> None:
     world = opened(3600)
+    before = datetime.fromisoformat(world.ask(GetStatus()).generation["deadline"])
     world.wall_step_ms += step_ms
     world.pass_time(1_000)
+    status = world.ask(GetStatus()).generation["deadline"]
+    page = world.ask(ShowGeneration(generation=0)).generation.deadline
+    for shown in (status, page):
+        moved_s = (datetime.fromisoformat(shown) - before).total_seconds()
+        assert abs(moved_s - step_ms / 1000) < 0.1, "as much is left as before"
     assert submit(world, "a", eta=3_500) == "queued"
     assert submit(world, "b", eta=3_700) == "insufficient_generation_time"
     world.pass_time(3_597_000)

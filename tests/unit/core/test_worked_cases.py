@@ -266,7 +266,7 @@ def test_a35_between_the_marks_the_limit_stays() -> None:
         adjustment_interval_seconds=2,
     )
     host.pressure["cpu"] = 80.0
-    submit(run, "cpu", 4)
+    submit(run, "cpu_cpu", 4)
     host.rest()
     assert run.broker.state.limit == 2
     assert len(run.running()) == 2
