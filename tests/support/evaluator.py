@@ -1,8 +1,9 @@
 """An experiment for tests: writes one line as its first act, then does as its arguments say.
 
 `evaluator.py LINES ACTION...`. A line is `KIND ATTEMPT PID BOOTTIME_NS UUIDS EXTRA`, one write to a
-file opened with O_APPEND. The oracle (`tests.support.oracle`) reads them. Standard library only,
-started with `-I -S`, so that it is there in milliseconds.
+file opened with O_APPEND; EXTRA is the profile at the start and the exit status at the end. The
+oracle (`tests.support.oracle`) reads them. Standard library only, started with `-I -S`, so that it
+is there in milliseconds.
 
 Actions, in order:
   exit:N            end with status N
@@ -10,6 +11,7 @@ Actions, in order:
   wait:PATH         until PATH exists
   pause:MS          for so many milliseconds
   ignore-term       SIGTERM does nothing from here on
+  end-on-term       SIGTERM ends it with status 143, after its last line
   segv              die by SIGSEGV
   close-stdio       close descriptors 0, 1 and 2
   write:MB          write so many MiB to stdout
@@ -91,6 +93,12 @@ def child(lines: str, attempt: str, path: str) -> None:
     os._exit(0)
 
 
+def told_to_end(lines: str, attempt: str) -> None:
+    """The last line, and the end, of an experiment that was told to end."""
+    line(lines, "end", attempt, "143")
+    os._exit(143)
+
+
 def write_much(mebibytes: int) -> None:
     """Numbered lines, so that a lost part would show."""
     block = b"".join(b"%063d\n" % number for number in range(16_384))
@@ -104,7 +112,8 @@ def main(lines: str, actions: list[str]) -> int:
     """Do as told; the exit status."""
     daemon = actions[0].partition("as-daemon:")[2] if actions else ""
     attempt = daemon or os.environ.get("PRAXIST_EXPERIMENT_ATTEMPT_ID", "none")
-    line(lines, "daemon" if daemon else "start", attempt)
+    profile = os.environ.get("PRAXIST_RESOURCE_PROFILE") or "-"
+    line(lines, "daemon" if daemon else "start", attempt, profile)
     status = 0
     for action in actions:
         name, _, value = action.partition(":")
@@ -122,6 +131,8 @@ def main(lines: str, actions: list[str]) -> int:
         elif name == "ignore-term":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             line(lines, "ignoring", attempt)
+        elif name == "end-on-term":
+            signal.signal(signal.SIGTERM, lambda *_: told_to_end(lines, attempt))
         elif name == "segv":
             os.kill(os.getpid(), signal.SIGSEGV)
         elif name == "close-stdio":
