@@ -144,7 +144,7 @@ def fresh_place(seed: int) -> Iterator[Place]:
             del os.environ[variable]
     host = base / "h"
     host.mkdir(mode=0o700)
-    os.environ.update(XDG_RUNTIME_DIR=str(base), PRAXIST_ZMQ_HOST_DIR=str(host))
+    os.environ.update(PRAXIST_ZMQ_RUNTIME_DIR=str(base), PRAXIST_ZMQ_HOST_DIR=str(host))
     small = _mount(base / "two" / "two")
     sim = f"gpus={DEVICES},memory={DEVICE_GIB}"
     runs = [
