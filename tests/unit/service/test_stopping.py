@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,8 @@ class FakeNursery:
 def attempts(tmp_path: Path) -> Iterator[Attempts]:
     wakeups = Wakeups()
     files = AttemptFiles(RunPaths.of(tmp_path / "run"))
-    yield Attempts(files, SystemClock(), FakeNursery(), wakeups, 1024)  # type: ignore[arg-type]
+    nursery: Any = FakeNursery()
+    yield Attempts(files, SystemClock(), nursery, wakeups, 1024, "scope")
     wakeups.close()
 
 
