@@ -170,7 +170,7 @@ def _sequence(
 ) -> list[WouldStart]:
     """The ends that are needed one after another, those of jobs that start meanwhile included.
     `pressed`: after the end of the pressure that holds the job too."""
-    words = pressed_words(state.policy, believed_sample(soft)) if pressed else ""
+    words = _pressed(job, state, soft) if pressed else ""
     if pressed and not words:
         return []
     chain = _replay(job, _copy(state, soft, pressed), None, budget)
@@ -184,6 +184,12 @@ def _sequence(
         last = _Departure(last.job, math.inf, math.inf)
     event = f"{words}, then {_in_words(names)}" if pressed else _in_words(names)
     return [_entry(event, last, soft, tuple(names[:-1]))]
+
+
+def _pressed(job: Job, state: BrokerState, soft: SoftState) -> str:
+    """Which pressure of those that the job's profile declares has to fall, in words."""
+    profile = state.policy.profiles.get(job.profile)
+    return pressed_words(profile, state.policy, believed_sample(soft))
 
 
 def _copy(state: BrokerState, soft: SoftState, pressed: bool) -> WhatIf:
@@ -339,7 +345,7 @@ def _fall(look: Look) -> str | None:
 def _pressure_ends(
     job: Job, state: BrokerState, soft: SoftState, budget: _Budget
 ) -> list[WouldStart]:
-    words = pressed_words(state.policy, believed_sample(soft))
+    words = _pressed(job, state, soft)
     if not words:
         return []
     what_if = WhatIf(state, soft, looked=True)

@@ -102,12 +102,14 @@ def pressure_words(domains: Sequence[Domain]) -> str:
     return "   ".join(told) or "declares no domain"
 
 
-def pressed_words(policy: SchedulerPolicy, sample: HostSampled | None) -> str:
-    """`cpu pressure falls below 92 (now 97)`, for every domain at its high mark; else empty."""
-    every = Profile(pressure_domains=HOST)
+def pressed_words(
+    profile: Profile | None, policy: SchedulerPolicy, sample: HostSampled | None
+) -> str:
+    """`cpu pressure falls below 92 (now 97)`, for every domain at its high mark that the profile
+    declares; else empty."""
     told = [
         f"{domain.name} pressure falls below {domain.high:g} (now {domain.reading:.0f})"
-        for domain in domains_of(every, policy, sample)
+        for domain in (domains_of(profile, policy, sample) if profile is not None else ())
         if domain.reading is not None and domain.reading >= domain.high
     ]
     return " and ".join(told)

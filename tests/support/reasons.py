@@ -85,6 +85,10 @@ def _true(case: Case, blocker: Blocker) -> bool:
     return check is not None and bool(check(case, blocker))
 
 
+def _retry_pause(case: Case, blocker: Blocker) -> bool:
+    return case.job.job in case.run.broker.soft.pauses
+
+
 def _run_limit(case: Case, blocker: Blocker) -> bool:
     state = case.run.broker.state
     return len(state.attempts) >= state.limit == blocker.limit
@@ -206,6 +210,7 @@ def _probe_unavailable(case: Case, _: Blocker) -> bool:
 
 
 CHECKS: dict[str, Callable[[Case, Any], bool]] = {
+    "retry_pause": _retry_pause,
     "run_limit": _run_limit,
     "host_limit": _host_limit,
     "peer_cap": _peer_cap,

@@ -6,6 +6,7 @@ import pytest
 
 from praxist_zmq.core.explain import ORDER
 from praxist_zmq.core.forecast import ENTRIES_MAX
+from praxist_zmq.core.pressure import pressed_words
 from praxist_zmq.protocol.replies import Explanation, Submitted
 from praxist_zmq.protocol.requests import (
     CancelJobs,
@@ -16,7 +17,7 @@ from praxist_zmq.protocol.requests import (
     SubmitJob,
     SubmitJobs,
 )
-from tests.support.explained import LoadedWorld, Wish
+from tests.support.explained import PROFILES, LoadedWorld, Wish
 
 
 def explained(world: LoadedWorld, subject: str) -> Explanation:
@@ -122,6 +123,7 @@ def test_the_end_of_a_pressure_is_told() -> None:
     assert [blocker.code for blocker in answer.blockers] == ["pressure_cpu"]
     (entry,) = answer.would_start
     assert entry.event == "cpu pressure falls below 92 (now 97)"
+    assert pressed_words(PROFILES["cpu"], world.policy, world.sample()) == "", "declares none"
     (option,) = [option for option in answer.options if "pressure_domains" in option]
     assert "waits for cpu because its pressure_domains name it" in option
     assert "the mark cpu_high_pct" in option
