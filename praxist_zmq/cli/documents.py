@@ -21,7 +21,8 @@ JOB_KEYS = (
 SUBMISSION_KEYS = (
     "verdict", "job", "job_id", "tag", "state", "new", "profile", "profile_source", "work_class",
     "blockers", "start_estimate", "retryable", "exit_code", "exit_source", "error",
-    "inside_attempt", "notes",
+    "inside_attempt", "notes", "signal", "reject_code", "failure_category", "failure_signature",
+    "failure_hint", "log_path",
 )  # fmt: skip
 STATUS_KEYS = (
     "run_id", "run_dir", "health", "warnings", "processes", "jobs", "jobs_total",

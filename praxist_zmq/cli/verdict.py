@@ -95,6 +95,10 @@ def next_line(*commands: str) -> str:
     return "  next  " + "   |   ".join(commands)
 
 
+OTHER_COMMAND = "your command was not run"
+"""How the broker's note begins where the result that stands is another command's."""
+
+
 def submitted_lines(answer: Json, now_s: float, *, waits: bool) -> list[str]:
     """The verdict on an accepted submission, and what a peer should know."""
     job, verdict = answer["job"], answer["verdict"]
@@ -170,6 +174,8 @@ def _done(job: Json, answer: Json, now_s: float) -> list[str]:
         facts = f"drained_unknown {_ago(job, now_s)}, the outcome is unknown"
         return [headline("done", job, facts), *unknown_advice(job)]
     facts = f"{job['state']} {_ago(job, now_s)}, {ending(job)}, took {_took(job)}"
+    if any(note.startswith(OTHER_COMMAND) for note in answer.get("notes") or []):
+        facts = f"not run: another command's result, {ending(job)}"
     lines = [headline("done", job, facts)]
     if not answer.get("notes"):
         lines += wrapped("note", "same tag, so the earlier result stands; nothing was run")

@@ -262,6 +262,8 @@ def _duplicate(
         notes.append("if this is other science, give it another tag")
     _remember_joined(turn.soft, request, index, job)
     verdict: Verdict = "joined" if job.state in ("queued", "running") else "done"
+    if verdict == "done" and "command" in differences:
+        notes.insert(0, "your command was not run: this is the result of another one")
     return _accepted(turn, job, verdict, False, wish.source, tuple(notes))
 
 

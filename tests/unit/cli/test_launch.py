@@ -30,7 +30,8 @@ SUBMIT = ("submit", "--peer", "p1", "--tag", "t", "--", "python", "x.py")
 DOCUMENT_KEYS = {
     "format_version", "kind", "verdict", "job", "job_id", "tag", "state", "new", "profile",
     "profile_source", "work_class", "blockers", "start_estimate", "retryable", "exit_code",
-    "exit_source", "error", "inside_attempt", "notes",
+    "exit_source", "error", "inside_attempt", "notes", "signal", "reject_code", "failure_category",
+    "failure_signature", "failure_hint", "log_path",
 }  # fmt: skip
 BLOCKER = BLOCKERS[0]
 
@@ -300,6 +301,8 @@ def test_the_result_file_holds_the_final_document(
     document = json.loads(file.read_text())
     assert set(document) == DOCUMENT_KEYS
     assert (document["state"], document["exit_code"]) == ("failed", 3)
+    told = ("signal", "failure_category", "failure_signature", "log_path")
+    assert {key: document[key] for key in told} == {key: FAILED.get(key) for key in told}
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".result")] == []
     missing = call("launch", "--result-file", str(tmp_path / "no" / "f"), *LAUNCH[1:])
     assert missing.exit_code == 73

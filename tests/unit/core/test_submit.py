@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from praxist_zmq.cli.verdict import OTHER_COMMAND, submitted_lines
 from praxist_zmq.core.decision import Stamp, Undecodable
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.ledger.frame import encode_batch
@@ -136,3 +137,18 @@ def test_a_run_whose_generations_are_all_frozen_is_opened_by_a_generation() -> N
     assert "generation open" in refused.help[0]
     world.ask(OpenGeneration(generation=1))
     assert isinstance(world.ask(submission(("run",), {})), Submitted)
+
+
+def test_the_result_of_another_command_is_told_as_such_and_first() -> None:
+    world = World()
+    submission = SubmitJob(peer="p", tag="t", command=("true",), cwd="/", environment={})
+    world.ask(submission)
+    world.settle()
+    world.finish_one()
+    world.settle()
+    assert world.ask(submission).notes == ()
+    other = world.ask(submission.model_copy(update={"command": ("sh", "-c", "exit 7")}))
+    assert other.verdict == "done"
+    assert other.notes[0].startswith(OTHER_COMMAND)
+    (first, *_) = submitted_lines(other.model_dump(mode="json"), 1.7e9, waits=True)
+    assert "not run: another command's result" in first
