@@ -123,6 +123,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "mend the disk, then `up` again; running experiments go on"),
     ErrorCode("file_lost", 74, False, "a file of a live scheduler is not there any more",
               "keep cleaners away from it; then `praxist-zmq up` again; running experiments go on"),
+    ErrorCode("ledger_lost", 74, False, "the run's ledger is missing, or older than it was",
+              "put it back; `praxist-zmq up --accept-lost-records` goes on with what is there"),
     ErrorCode("unreadable_record", 74, False, "a record of this job is unreadable",
               "`praxist-zmq ledger story JOB` shows what is left; then --retry-terminal"),
     ErrorCode("unsafe_path", 73, False, "a path is not safe to use",

@@ -209,6 +209,11 @@ def _devices_line(simulated: dict[str, Any]) -> str:
     is_flag=True,
     help="Start although the default profile can never run on this host.",
 )
+@click.option(
+    "--accept-lost-records",
+    is_flag=True,
+    help="Start although the ledger is missing or older than it was; what it lacks may run again.",
+)
 @click.option("--host-scope", metavar="DIR", help="Directory that the runs of this host share.")
 @global_options()
 @click.pass_context
@@ -223,6 +228,7 @@ def command(
     max_per_peer: int | Literal["none"] | None,
     results_command: ReaderRequest,
     allow_unsatisfiable: bool,
+    accept_lost_records: bool,
     host_scope: str | None,
 ) -> int:
     """Start the scheduler of a run, or resume it.
@@ -252,6 +258,7 @@ def command(
         max_per_peer=max_per_peer,
         results=results_command,
         allow_unsatisfiable=allow_unsatisfiable,
+        accept_lost_records=accept_lost_records,
     )
     if detach:
         _say_ready(start_detached(lambda announce: serve_run(request, announce)), settings)

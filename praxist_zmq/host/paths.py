@@ -58,6 +58,11 @@ class RunPaths:
         return self.scheduler / "ledger"
 
     @property
+    def ledger_mark(self) -> Path:
+        """What the run remembers of its ledger."""
+        return self.scheduler / "ledger.mark"
+
+    @property
     def owner_lock(self) -> Path:
         """Held by the supervisor; never deleted or replaced."""
         return self.scheduler / "owner.lock"

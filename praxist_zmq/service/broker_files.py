@@ -29,6 +29,7 @@ from ..protocol.orders import WriteClosingSignal
 from ..transport.context import endpoint_of
 from .broker_store import write_key
 from .child_config import ChildConfig
+from .ledger_mark import leave_mark
 from .run_fence import RunFence, exists
 
 STATUS_BUSY_MS = 1_000
@@ -79,6 +80,7 @@ class BrokerFiles:
         }
         body = json.dumps(document, indent=1).encode() + b"\n"
         write_atomically(config.run.endpoint, body, 0o644)
+        leave_mark(config.run, self._broker.state.epoch)
 
     def make_again(self) -> None:
         """What somebody removed meanwhile: without it clients find no door, and the next start

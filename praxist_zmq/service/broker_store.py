@@ -24,6 +24,7 @@ from ..ledger.log import Ledger
 from ..protocol.codec import decode_event
 from ..protocol.ids import job_of
 from .child_config import ChildConfig, report_progress
+from .ledger_mark import refuse_missing, refuse_older
 
 KEY_BYTES = 32
 PROGRESS_RECORDS = 50_000
@@ -64,11 +65,15 @@ def fold(
 def open_ledger(config: ChildConfig) -> tuple[Ledger, Broker]:
     """The ledger, ready to append, and the machine with everything that it holds."""
     log = logging.getLogger(__name__)
+    if not config.accept_lost_records:
+        refuse_missing(config.run)
     ledger = Ledger.open(config.run.ledger, "broker", config.run_id, boot_id())
     broker = restore(ledger.snapshot)
     count = fold(
         broker, ledger.replay(), lambda n: report_progress(config, f"{n} records replayed")
     )
+    if not config.accept_lost_records:
+        refuse_older(config.run, broker.state.epoch)
     ledger.start()
     for note in ledger.notes:
         log.warning(note)

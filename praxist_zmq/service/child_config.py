@@ -90,6 +90,9 @@ class ChildConfig(Frozen):
         default="skip",
         description="Broker: what to do when the default profile can never run on this host",
     )
+    accept_lost_records: bool = Field(
+        default=False, description="Broker: go on where the ledger is missing or older than it was"
+    )
     reopen: bool = Field(default=False, description="Broker: open the run again if it was stopped")
     sim: SimulatedDevices | None = Field(
         default=None, description="Sampler, broker: simulated devices"

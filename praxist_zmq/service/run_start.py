@@ -82,6 +82,8 @@ class RunRequest:
     """Running jobs of one peer, "none" for no cap, or None: as at the last start."""
     results: ReaderRequest = None
     """The command that reads the task's result store, "none", or None: as at the last start."""
+    accept_lost_records: bool = False
+    """Whether to start although the ledger is missing, or older than it was."""
     allow_unsatisfiable: bool = False
     """Whether to start although the default profile can never run on this host."""
 
@@ -130,6 +132,7 @@ class _Start:
             cohort_size=self.request.cohort_size if first else None,
             deadline_at_ms=self.deadline_at_ms if first else None,
             max_per_peer=self.request.max_per_peer if broker else None,
+            accept_lost_records=first and self.request.accept_lost_records,
             preflight=self._preflight() if broker else "skip",
             reopen=self.reopen and broker,
             sim=self.devices.sim if broker or name == "sampler" else None,

@@ -43,6 +43,29 @@ def test_a_ledger_that_was_replaced_takes_nothing_more(run: Run) -> None:
     oracle.check_ended(run)
 
 
+def test_a_missing_or_older_ledger_is_gone_on_with_only_by_an_explicit_word(run: Run) -> None:
+    older = run.dir.parent / "older"
+    assert run.launch("one", "exit:0").status == 0
+    run.down()
+    shutil.copytree(run.paths.ledger, older)
+    run.up()
+    assert run.launch("two", "exit:0").status == 0
+    run.down()
+    shutil.rmtree(run.paths.ledger)
+    missing = run.try_up()
+    assert missing.status == 74, missing
+    assert "holds no ledger, and this run had one" in missing.err
+    assert "up --accept-lost-records" in missing.err
+    shutil.copytree(older, run.paths.ledger)
+    refused = run.try_up()
+    assert refused.status == 74, refused
+    assert "an older copy was put in its place" in refused.err
+    run.up("--accept-lost-records")
+    run.down()
+    run.up()
+    run.down()
+
+
 def test_a_scope_whose_files_are_removed_has_one_registry_and_one_holder_of_a_device(
     make_run: MakeRun,
 ) -> None:
