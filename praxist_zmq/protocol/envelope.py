@@ -13,9 +13,10 @@ Json = dict[str, Any]
 
 PROTOCOL_NAME = "praxist-zmq"
 PROTOCOL_VERSION = 1
-LEDGER_VERSION = 2
+LEDGER_VERSION = 3
 """One higher with every release whose events or snapshots hold what the one before cannot read.
-2: limits, bindings, generations, leases and run times; room of zeros after the records."""
+2: limits, bindings, generations, leases and run times; room of zeros after the records.
+3: cancelled jobs, what was found of an attempt, an operator's word, holds beside others."""
 PREAMBLE = b"praxist-zmq/1"
 
 
