@@ -33,9 +33,17 @@ NAME_CHARACTERS_MAX = 128
 """A longer one is no name that anybody gave."""
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*+"
 _GIVEN = r"""(?:"([^"]*)"|'([^']*)'|([^\s"'`;|&,]+))"""
+_SCHEME = r"(?i:bearer|basic|token|apikey)\s++"
+"""Of an `Authorization` header, before the credential."""
+_INNER = rf"""(?:\\?"(?:{_SCHEME})?+([^"]{{0,256}})|'(?:{_SCHEME})?+([^']{{0,256}})
+    |(?:{_SCHEME})?+([^\s"'`;|&,]{{1,256}}))"""
+"""As `_GIVEN`, its first characters: enough to judge by, and read again for every name in it."""
 _ASSIGNED = re.compile(
-    rf"""(?<![A-Za-z0-9_.-])-{{0,2}}({_NAME})["']?\s*+(?::(?!//)|==?)\s*+{_GIVEN}"""
+    rf"""(?<![A-Za-z0-9_.-])-{{0,2}}({_NAME})\\?["']?
+    (?:\]\s*+=(?!=)|\s*+(?::(?!//)|==?))\s*+(?={_INNER})""",
+    re.VERBOSE,
 )
+"""What is given to a name may hold names itself: `--env=HF_TOKEN=...`, `key = login(token=...)`."""
 _OPTION = re.compile(rf"(?<![^\s\"'(;|&])--?({_NAME})\s++{_GIVEN}")
 _OPTION_ALONE = re.compile(rf"--?({_NAME})")
 _LOGIN_OPTION = re.compile(r"(?<!\S)(-u|-U|--user|--proxy-user)(?:=|\s++)?['\"]?([^\s'\"]+)")

@@ -54,6 +54,14 @@ def test_a_name_is_its_words_however_they_are_joined(name: str) -> None:
         ("x", "--password", "correct horse battery"),
         ("env", f"KAGGLE_KEY={X}"),
         ("sh", "-c", f"x --api-key $MINE; y --auth-token {X}"),
+        ("docker", "run", f"--env=HF_TOKEN={X}", "image"),
+        ("x", f"--set=logger.api_key={X}"),
+        ("python", "-c", f"run = wandb.init(api_key='{X}')"),
+        ("python", "-c", f"os.environ['HF_TOKEN'] = '{X}'"),
+        ("sh", "-c", f'x "{{\\"api_key\\": \\"{X}\\"}}"'),
+        ("curl", "-H", f"authorization: Bearer {X}"),
+        ("curl", "-H", f"Authorization: token {X}"),
+        ("x", f'{{"Authorization": "Bearer {X}"}}'),
         *[("x", f"--{name}", X) for name in SPELLINGS],
     ],
 )
@@ -91,6 +99,10 @@ def test_a_credential_in_a_command_is_refused_by_its_name(command: tuple[str, ..
         ("x", "--author", "somebody-or-other"),
         ("x", "--path", "keyboard-layouts"),
         ("x", "--use-auth-token", "True"),
+        ("docker", "run", "--env=HF_TOKEN", "--env=API_KEY=$API_KEY", "image"),
+        ("sh", "-c", 'curl -H "Authorization: Bearer $HF_TOKEN" https://host'),
+        ("x", '{"Authorization": "Bearer $HF_TOKEN"}'),
+        ("python", "-c", "assert config['auth'] == 'disabled'"),
     ],
 )
 def test_what_only_sounds_like_one_is_taken(command: tuple[str, ...]) -> None:
@@ -124,7 +136,7 @@ def test_a_false_alarm_of_a_shape_has_one_too() -> None:
 
 
 def test_many_words_and_long_runs_cost_no_time_by_the_square() -> None:
-    for run in ("a.", "key=", "-", " ", "--a ", "'", "token", "curl -u", "a:"):
+    for run in ("a.", "key=", "-", " ", "--a ", "'", "token", "curl -u", "a:", "a=", "a=\"b='"):
         store_command(("sh", "-c", run * (120_000 // len(run))), {})
 
 
