@@ -39,6 +39,9 @@ HELD_MAX = 240
 """Names of one attempt: all of them pass to its shim in one message."""
 AGAIN_MS = 1_000
 """Before a name is tried again whose holder cannot be watched, and between two looks at all."""
+UNWANTED_MAX = 1_024
+"""Devices of others that are told before anybody here wants them: any user may take any number of
+names, and each costs a descriptor and room in every view."""
 
 _log = logging.getLogger(__name__)
 
@@ -121,24 +124,24 @@ class DeviceNames:
 
     def take(self, devices: Iterable[str], now_ms: int) -> None:
         """Hold the names of these devices, or learn who does."""
+        taken: dict[str, socket.socket] = {}
         for device in devices:
-            if device in self._held or device in self._elsewhere or not is_real(device):
+            known = device in self._held or device in self._elsewhere or device in taken
+            if known or not is_real(device):
                 continue
             try:
-                taken = hold(_DEVICE + device)
+                ours = hold(_DEVICE + device)
             except OSError as error:
                 _log.warning("the name of %s cannot be held: %s", device, error.strerror)
                 self._note(device, UNTOLD, None, now_ms)
                 continue
-            if taken is None:
+            if ours is None:
                 self._ask(device, _DEVICE + device, now_ms)
-                continue
-            for name in self._of_shims(device):
-                if self._ask(device, name, now_ms):
-                    taken.close()
-                    break
             else:
-                self._held[device] = taken
+                taken[device] = ours
+        if taken:
+            self._give_way_to_shims(taken, now_ms)
+            self._held.update(taken)
 
     def keep(self, placed: Collection[str]) -> None:
         """Give up the names of devices on which nothing is placed or planned."""
@@ -178,12 +181,13 @@ class DeviceNames:
         return False
 
     def _ask_others(self, devices: Collection[str] | None, now_ms: int) -> None:
-        """Note who holds these devices, or any."""
+        """Note who holds these devices, or any, as many as may be told."""
         for name in listening():
             device = self._named(name)
             if device is None or device in self._held or device in self._elsewhere:
                 continue
-            if devices is None or device in devices:
+            few = len(self._elsewhere) < UNWANTED_MAX
+            if few if devices is None else device in devices:
                 self._ask(device, name, now_ms)
 
     def _named(self, name: str) -> str | None:
@@ -196,9 +200,15 @@ class DeviceNames:
             return None
         return device if is_real(device) and mark != self._mark else None
 
-    def _of_shims(self, device: str) -> list[str]:
-        prefix = f"{_HELD}{device}/"
-        return [n for n in listening() if n.startswith(prefix) and self._named(n) is not None]
+    def _give_way_to_shims(self, taken: dict[str, socket.socket], now_ms: int) -> None:
+        """Take out what shims of other scopes hold. One look for all: a request names many, and the
+        table is long on a busy host."""
+        for name in listening():
+            if not name.startswith(_HELD):
+                continue
+            device = self._named(name)
+            if device in taken and self._ask(device, name, now_ms):
+                taken.pop(device).close()
 
     def _ask(self, device: str, name: str, now_ms: int) -> bool:
         """Whether somebody has the name; then it is known from now on."""

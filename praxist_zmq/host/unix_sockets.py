@@ -64,9 +64,12 @@ def ask(name: str) -> tuple[Holder, socket.socket | None] | None:
     """Who holds an abstract name or path; None when nobody does.
 
     With it a connection that becomes readable once the holder is gone, to be closed by the caller;
-    None where too many wait there. Never blocks.
+    None where too many wait there, or we can have no socket: then somebody may. Never blocks.
     """
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError:
+        return UNTOLD, None
     try:
         probe.connect(_address(name))
     except BlockingIOError:

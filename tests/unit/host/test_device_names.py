@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import uuid
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from praxist_zmq.host import device_names, unix_sockets
 from praxist_zmq.host.device_names import (
     AGAIN_MS,
     DeviceNames,
@@ -116,3 +118,57 @@ def test_a_holder_that_talks_is_not_listened_to(scopes: tuple[Scope, Scope], dev
             assert not one.takes(device)
             assert not one.watched, "it would wake the loop without end"
             assert one.names.due_ms() == AGAIN_MS
+
+
+def test_many_devices_cost_one_look_at_the_kernels_table(
+    scopes: tuple[Scope, Scope], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = scopes
+    (descriptor,) = bind_held([device], scope_mark(other.directory))
+    looks = 0
+
+    def listening() -> Iterator[str]:
+        nonlocal looks
+        looks += 1
+        return unix_sockets.listening()
+
+    monkeypatch.setattr(device_names, "listening", listening)
+    more = [f"GPU-{uuid.uuid4()}" for _ in range(20)]
+    with socket.socket(fileno=descriptor) as held:
+        held.listen()
+        one.names.take([*more, device, *more], 0)
+        assert looks == 1
+        assert [told.uuid for told in one.names.elsewhere] == [device]
+        assert not any(other.takes(each) for each in more)
+        one.names.keep(())
+        assert other.takes(device), "what a shim holds is not kept from its own scope"
+
+
+def test_names_that_somebody_takes_by_the_thousand_are_told_up_to_a_bound(
+    scopes: tuple[Scope, Scope], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_names, "UNWANTED_MAX", 5)
+    one, other = scopes
+    one.names.take([f"GPU-{uuid.uuid4()}" for _ in range(20)] + [device], 0)
+    other.names.look(AGAIN_MS)
+    assert len(other.names.elsewhere) == 5
+    assert not other.takes(device), "what is wanted is told beyond the bound"
+
+
+def test_without_a_descriptor_left_a_device_is_not_taken_for_free(
+    scopes: tuple[Scope, Scope], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = scopes
+    assert one.takes(device)
+    real = socket.socket
+
+    def full(*_: Any) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(unix_sockets.socket, "socket", full)
+    other.names.look(AGAIN_MS)
+    assert not other.takes(device)
+    monkeypatch.setattr(unix_sockets.socket, "socket", real)
+    assert not other.takes(device, 3 * AGAIN_MS)
+    one.names.keep(())
+    assert other.takes(device, 5 * AGAIN_MS)
