@@ -14,7 +14,14 @@ from . import output
 from .advice import newest_log
 from .connect import Caller, ask_job, connect
 from .documents import head
-from .log_tail import LogFollower, copy_rest, seek_last_lines, stdout_sink
+from .log_tail import (
+    TAIL_BYTES_MAX,
+    LogFollower,
+    Sink,
+    copy_rest,
+    read_last_lines,
+    stdout_sink,
+)
 from .run_selection import find_run
 from .settings import Settings, global_options, settings_of
 from .small_file import open_foreign
@@ -23,7 +30,6 @@ from .waiting import changes
 from .words import PROGRAM, safe
 
 LINES = 40
-JSON_BYTES_MAX = 1 << 20
 AWAY = frozenset({"no_scheduler", "scheduler_restarting", "no_answer"})
 
 
@@ -38,16 +44,16 @@ AWAY = frozenset({"no_scheduler", "scheduler_restarting", "no_answer"})
     default=LINES,
     show_default=True,
     metavar="N",
-    help="Last N lines.",
+    help="Last N lines, at most 1 MiB; of a line painted over, as it was last.",
 )
-@click.option("--full", is_flag=True, help="All of it.")
+@click.option("--full", is_flag=True, help="All of it; in a pipe byte for byte.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="That attempt [the latest].")
 @global_options(told={"json": "One JSON document: the path and the lines, at most 1 MiB of them."})
 @click.pass_context
 def command(
     ctx: click.Context, job: str, follow: bool, lines: int, full: bool, attempt: int | None
 ) -> int:
-    """Print a job's log: byte for byte in a pipe, control characters escaped on a terminal.
+    """Print a job's log: as it is in a pipe, control characters escaped on a terminal.
 
     When no scheduler answers, a job named by its number (j-12) is read from the disk.
 
@@ -70,8 +76,9 @@ def command(
             source = open_log(path, view)
             if not follow:
                 return _print(settings, view["job"], path, source, wanted)
-            _begin(settings, path, source, wanted)
-            return _follow(client, view, path, source)
+            sink = stdout_sink()
+            _begin(settings, path, source, wanted, sink)
+            return _follow(client, view, path, source, sink)
     except PraxistError as error:
         if error.code not in AWAY or follow:
             raise
@@ -90,28 +97,37 @@ def _print(settings: Settings, job: str, path: Path, source: int, lines: int | N
             facts = {"job": job, "log_path": str(path), "text": text, "truncated": cut_off}
             output.document({**head("logs"), **facts})
             return 0
-        _begin(settings, path, source, lines)
-        copy_rest(source, stdout_sink())
+        sink = stdout_sink()
+        _begin(settings, path, source, lines, sink)
+        copy_rest(source, sink)
     finally:
         os.close(source)
     return 0
 
 
-def _begin(settings: Settings, path: Path, source: int, lines: int | None) -> None:
+def _begin(settings: Settings, path: Path, source: int, lines: int | None, sink: Sink) -> None:
+    """The log's name and its last lines; after that the descriptor is where the rest begins."""
     if not settings.quiet:
         output.talk(f"log   {safe(path)}")
-    if lines is not None:
-        seek_last_lines(source, lines)
+    if lines is None:
+        return
+    content, cut_off = read_last_lines(source, lines)
+    if cut_off:
+        output.talk(
+            f"note  only the last {len(content):,} bytes of these lines are shown; all of them: "
+            f"--full, or the file {safe(path)}"
+        )
+    sink.write(content)
 
 
 def _last_text(source: int, lines: int | None) -> tuple[str, bool]:
-    """The last lines as text, no more than `JSON_BYTES_MAX` of them; whether that cut any off."""
+    """The last lines as text, no more than `TAIL_BYTES_MAX` of them; whether that cut any off."""
     if lines is not None:
-        seek_last_lines(source, lines)
-    begin, end = os.lseek(source, 0, os.SEEK_CUR), os.fstat(source).st_size
-    at = max(begin, end - JSON_BYTES_MAX)
-    content = os.pread(source, max(end - at, 0), at)
-    return content.decode("utf-8", "backslashreplace"), at > begin
+        content, cut_off = read_last_lines(source, lines)
+    else:
+        at = max(0, os.fstat(source).st_size - TAIL_BYTES_MAX)
+        content, cut_off = os.pread(source, TAIL_BYTES_MAX, at), at > 0
+    return content.decode("utf-8", "backslashreplace"), cut_off
 
 
 def log_path(view: Json, attempt: int | None, settings: Settings) -> Path:
@@ -156,8 +172,8 @@ def _wait_for_log(client: Caller, view: Json) -> Json:
     return view
 
 
-def _follow(client: Caller, view: Json, path: Path, source: int) -> int:
-    follower = LogFollower(path, source)
+def _follow(client: Caller, view: Json, path: Path, source: int, sink: Sink) -> int:
+    follower = LogFollower(path, source, sink)
     try:
         for changed in changes(client, view, None):
             view = changed

@@ -219,7 +219,8 @@ def _formatting() -> list[str]:
         "  Every document has format_version and kind. Keys of a kind are always there; null is",
         "  unknown or not applicable. Errors have kind `error`. Times are RFC 3339, UTC.",
         "  Control characters in tags and peers are shown as escapes; those in log lines on a",
-        "  terminal only: in a pipe `logs` is the log byte for byte. A name that is cut has a +.",
+        "  terminal only: in a pipe `logs --full` is the log byte for byte; -n drops the states of",
+        "  a progress bar that were painted over. A name that is cut has a +.",
         "  Durations (DUR): 900, 900s, 15m, 1h30m, 2d.",
     ]
 

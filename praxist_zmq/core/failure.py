@@ -12,6 +12,7 @@ import errno
 import re
 
 from ..protocol.events import FailureCategory
+from .repaint import as_seen, without_bar
 
 SIGNATURE_CHARACTERS_MAX = 320
 HINT_CHARACTERS_MAX = 320
@@ -56,10 +57,10 @@ def telling_line(log_tail: str) -> str | None:
 
 
 def _lines(log_tail: str) -> list[str]:
-    """The lines that say something, the last one first."""
+    """The lines that say something, the last one first; a progress bar says nothing."""
     found = (
-        "".join(letter if letter.isprintable() else "?" for letter in line.strip())
-        for line in reversed(log_tail.splitlines())
+        "".join(letter if letter.isprintable() else "?" for letter in without_bar(line).strip())
+        for line in reversed(as_seen(log_tail).splitlines())
     )
     return [line[:SIGNATURE_CHARACTERS_MAX] for line in found if line]
 

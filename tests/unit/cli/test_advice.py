@@ -349,10 +349,23 @@ def test_the_age_of_what_a_dead_scheduler_saw_goes_on(
     assert "io unknown  (30m00s old)" in call("status").out
 
 
+def test_a_log_too_long_to_print_is_cut_and_the_whole_of_it_named(
+    call: Call, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    log = tmp_path / "j-1.1.log"
+    log.write_bytes(b"a\rb" + b"x" * (1 << 21) + b"\n")
+    scheduler.tell(view(**{**COMPLETED, "log_path": str(log)}))
+    told = call("logs", "j-1")
+    assert len(told.out) == 1 << 20
+    assert "--full" in told.err
+    assert str(log) in told.err
+    assert len(call("logs", "j-1", "--full").out) == log.stat().st_size
+
+
 def test_a_log_cannot_steer_a_terminal_and_stays_as_it_is_in_a_pipe(
     call: Call, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
-    assert shown("a\x1b[31mb\tc\r\n10%\r20%\nü") == "a\\x1b[31mb\tc\n10%\n20%\nü"
+    assert shown("a\x1b[31mb\tc\r\n10%\r20%\nü") == "a\\x1b[31mb\tc\n20%\nü"
     log = tmp_path / "j-1.1.log"
     log.write_bytes(b"\x1b[31mred\xff\n")
     scheduler.tell(view(**{**COMPLETED, "log_path": str(log)}))

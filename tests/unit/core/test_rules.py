@@ -92,6 +92,9 @@ def test_an_attempt_that_never_ran_costs_nothing_but_not_for_ever() -> None:
          "cp: cannot stat 'x': No such file or directory"),
         ("assert 0 errors\n12 passed\n", "12 passed"),
         ("KeyboardInterrupt\ncleaning up\n", "KeyboardInterrupt"),
+        ("ready\n\r 1%|#  | 1/9 [00:01<00:08]\rfold: 99%|## | 8/9 [00:08<00:01]\n", "ready"),
+        ("ready\n 9%|# | 1/9 [00:01<00:08]worker 3 is gone\n", "worker 3 is gone"),
+        ("Error: painted over\r   \rdone\n", "done"),
     ],
 )  # fmt: skip
 def test_the_telling_line_is_the_last_that_looks_like_an_error_else_the_last(
