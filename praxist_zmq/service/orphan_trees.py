@@ -24,6 +24,9 @@ from ..host.remains import Namespaces, sighting
 from ..protocol.process import ProcessIdentity
 
 LOOK_APART_MS = 200
+REMEMBER_APART_MS = 5_000
+"""Between two looks below a living shim: what was forked since the last one, and has left its
+group, environment and output, is not found any more once the shim is destroyed."""
 PAUSE_MAX_MS = 10_000
 _log = logging.getLogger(__name__)
 
@@ -60,13 +63,13 @@ class OrphanTrees:
         for watch in unserved.keys() - self._trees.keys():
             gone = not is_alive(watch.identity)
             found = self._trees[watch] = _Tree(unserved[watch], gone, due_ms=now_ms)
-            _remember(found, watch.identity)
+            self._remember(watch, found, now_ms)
 
     def shims_gone(self, watches: Iterable[Watch]) -> None:
         """The kernel told that these shims ended."""
         for watch in watches:
             if watch in self._trees:
-                self._trees[watch].shim_gone = True
+                self._trees[watch].shim_gone, self._trees[watch].due_ms = True, 0
 
     def look(self, readable: Iterable[object], now_ms: int) -> tuple[Watch, ...]:
         """Those whose tree is proved gone; each again until it is followed no more."""
@@ -77,7 +80,10 @@ class OrphanTrees:
         gone = []
         namespaces = Namespaces()
         for watch, found in self._trees.items():
-            if not found.shim_gone or found.member is not None or found.due_ms > now_ms:
+            if found.member is not None or found.due_ms > now_ms:
+                continue
+            if not found.shim_gone:
+                self._remember(watch, found, now_ms)
                 continue
             verdict = look_once(watch, found, namespaces)
             if verdict != found.told and verdict.evidence != "not_searched":
@@ -90,6 +96,12 @@ class OrphanTrees:
             found.due_ms = now_ms + found.pause_ms
         self._watch_members()
         return tuple(gone)
+
+    def _remember(self, watch: Watch, found: _Tree, now_ms: int) -> None:
+        """Note what stands below the shim, if that lives."""
+        _look_below(found, watch.identity)
+        if not found.shim_gone:
+            found.due_ms = now_ms + REMEMBER_APART_MS
 
     def _watch_members(self) -> None:
         wanted = {(w, t.member): t.member for w, t in self._trees.items() if t.member is not None}
@@ -115,7 +127,7 @@ class OrphanTrees:
 
     def due_ms(self) -> int | None:
         """When the next look is due; None when the kernel will tell."""
-        waiting = [t.due_ms for t in self._trees.values() if t.shim_gone and t.member is None]
+        waiting = [t.due_ms for t in self._trees.values() if t.member is None]
         if self._namespaces_at_ms is not None:
             waiting.append(self._namespaces_at_ms)
         return min(waiting, default=None)
@@ -132,11 +144,13 @@ def may_live(watch: Watch, whose: Unserved) -> bool:
     return verdicts[-1].state != "gone"
 
 
-def _remember(found: _Tree, shim: ProcessIdentity) -> None:
+def _look_below(found: _Tree, shim: ProcessIdentity) -> None:
     """What stands below the shim while it lives, and which of them is the evaluator."""
     below = ending.under(shim)
-    for stat in below.ours if below is not None else ():
-        found.seen.add(identity_from(stat))
+    if below is None or not is_alive(shim):
+        return  # below one that has just died there is nothing, and what was seen counts
+    found.seen = {identity_from(stat) for stat in below.ours}
+    for stat in below.ours:
         if stat.parent == shim.pid and stat.group == stat.pid:
             found.leader = identity_from(stat)
 

@@ -16,11 +16,11 @@ import pytest
 from praxist_zmq.core import proof
 from praxist_zmq.core.claim_state import Unserved, Watch
 from praxist_zmq.errors import PraxistError
-from praxist_zmq.host import signals
+from praxist_zmq.host import signals, tree
 from praxist_zmq.host.attempt_files import AttemptFiles
 from praxist_zmq.host.clock import SystemClock
 from praxist_zmq.host.fresh_place import FreshPlace
-from praxist_zmq.host.identity import identity_of, stat_of
+from praxist_zmq.host.identity import identity_of, read_stat, stat_of
 from praxist_zmq.host.paths import HostPaths, RunPaths
 from praxist_zmq.host.remains import lock_of
 from praxist_zmq.host.runtime_dir import ensure_scope
@@ -260,6 +260,49 @@ def test_a_held_lock_keeps_a_row_of_which_nothing_else_is_found(
         heir.wait()
     assert lock_of(run.attempt_log("j-1.1")) == "free"
     wait_until(lambda: not asker.rows(), "the row to end with the last holder of the lock")
+
+
+FORKS_ON_WORD = """
+import subprocess, sys
+for _ in sys.stdin:
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    below = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True, **quiet)
+    print(below.pid, flush=True)
+"""
+
+
+def test_what_a_shim_has_below_it_late_is_remembered_too(tmp_path: Path) -> None:
+    """An escapee that was forked long after its run went down, and keeps nothing of the attempt."""
+    pipe = subprocess.PIPE
+    shim = subprocess.Popen([sys.executable, "-c", FORKS_ON_WORD], stdin=pipe, stdout=pipe)
+    assert shim.stdin is not None
+    assert shim.stdout is not None
+    opened: list[int] = []
+    trees = OrphanTrees(opened.append, opened.remove)
+    run, identity = RunPaths(tmp_path / "a"), identity_of(shim.pid)
+    assert identity is not None
+    watch = Watch(run.run_key, "j-1.1", identity)
+    unserved = {watch: Unserved(str(run.run_dir), own=True)}
+    trees.follow(unserved, 0)
+    shim.stdin.write(b"fork\n")
+    shim.stdin.flush()
+    escapee = int(shim.stdout.readline())
+    try:
+        now_ms = trees.due_ms()
+        assert now_ms is not None
+        assert trees.look((), now_ms) == ()
+        shim.kill()
+        shim.wait()
+        trees.shims_gone([watch])
+        assert [trees.look((), now_ms + after_ms) for after_ms in (0, 60_000, 120_000)] == [()] * 3
+    finally:
+        os.kill(escapee, signals.KILL)
+    wait_until(lambda: not tree.living(filter(None, [read_stat(escapee)])), "its end")
+    looks = [trees.look(tuple(opened), now_ms + after_ms) for after_ms in (180_000, 240_000)]
+    assert looks[-1] == (watch,)
+    trees.close()
+    for pipe_end in (shim.stdin, shim.stdout):
+        pipe_end.close()
 
 
 def test_kill_keeps_everything_and_finds_who_died_meanwhile(
