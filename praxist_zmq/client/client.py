@@ -374,15 +374,23 @@ class Client(GenerationCalls):
         command: Iterable[Text] | None = None,
         cwd: Text | None = None,
         environment: Mapping[Any, Any] | None = None,
+        retry_of: str | None = None,
+        lost: bool = False,
         request_id: str | None = None,
     ) -> SubmitResult:
-        """Try a job that ended badly again; what is None is as stored (the environment: ours)."""
+        """Try a job that ended badly again; what is None is as stored (the environment: ours).
+
+        `retry_of` names the attempt that is to be followed (`j-12.1`): asked again, after an answer
+        that was lost, it runs once. `lost` means also a job whose end nobody knows.
+        """
         words = None if command is None else wire_command(command)
         variables, size = self._environments.encode(environment)
         check_total(words or [], size)
         request = {
             "kind": "retry_job",
             "job": job,
+            "retry_of": retry_of,
+            "lost": lost,
             "peer": peer,
             "command": words,
             "cwd": None if cwd is None else working_directory(cwd),

@@ -70,6 +70,17 @@ def test_a_submission_arrives_byte_for_byte(place: Site) -> None:
     assert {k: to_bytes(v) for k, v in request.environment.items()} == {"A": b"\xff", "B": b""}
 
 
+def test_a_retry_may_name_the_attempt_that_it_follows(place: Site) -> None:
+    """Who has lost its answer can ask again without a second run."""
+    broker = place.broker(pong_or(lambda request: submitted()))
+    place.start_gateway()
+    with Client(place.run) as client:
+        client.retry("j-1", retry_of="j-1.1", lost=True)
+        client.retry("j-1")
+    sent = [decode_request(json.dumps(request).encode()).request for request in broker.requests]
+    assert [(one.retry_of, one.lost) for one in sent] == [("j-1.1", True), (None, False)]
+
+
 def test_a_sweep_tells_its_environment_once(place: Site) -> None:
     results = [submitted(job=f"j-{number}") for number in range(1, 1001)]
     broker = place.broker(pong_or(lambda request: {"kind": "submitted_jobs", "results": results}))
