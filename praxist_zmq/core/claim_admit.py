@@ -92,12 +92,20 @@ def refuse_held(held: AllocationRow, envelope: Envelope, *, ours: bool) -> Denie
 
 
 def refuse_elsewhere(
-    state: ClaimState, devices: tuple[str, ...], attempt: str | None = None
+    state: ClaimState,
+    devices: tuple[str, ...],
+    attempt: str | None = None,
+    *,
+    reserved: bool = False,
 ) -> Denied | None:
-    """Why nothing may start on these devices that another host scope may use, or None."""
+    """Why nothing may start on these devices that another host scope may use, or None.
+
+    What is `reserved` already passes an experiment that no run has claimed yet: nothing new is
+    reserved beside one, so both were there before this registry, and fitted.
+    """
     for device in devices:
         other = state.elsewhere.get(device)
-        if other is not None:
+        if other is not None and not (reserved and other.unclaimed):
             return deny("conflict", f"device {device} is {elsewhere_words(other)}", attempt)
     return None
 
@@ -147,7 +155,7 @@ def _refuse_bind(state: ClaimState, request: OfRun) -> Denied | None:
     row = state.rows.get((request.run_key, request.attempt))
     if row is None or row.bound is not None:
         return None
-    return refuse_elsewhere(state, row.envelope.device_uuids, request.attempt)
+    return refuse_elsewhere(state, row.envelope.device_uuids, request.attempt, reserved=True)
 
 
 def _full(state: ClaimState, request: Reserve) -> Denied | None:

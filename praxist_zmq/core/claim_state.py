@@ -93,6 +93,10 @@ class ClaimState:
         """The rows of one run."""
         return [self.rows[run_key, attempt] for attempt in self.by_run.get(run_key, ())]
 
+    def shims(self) -> set[int]:
+        """The shims of all rows that have one."""
+        return {row.bound.pid for row in self.rows.values() if row.bound is not None}
+
     def limit(self) -> int:
         """Allocations that the host takes: the largest limit that a registered run published."""
         return max((run.limit for run in self.runs.values()), default=0)

@@ -8,7 +8,8 @@ in each other's way at least one sees the other. A connection to a name tells wh
 hangs up when that process is gone: nothing here waits or asks again, but where too many ask.
 
 The kernel keeps these names for each network namespace apart. Anybody may take any of them; such a
-device is told as held by that user. Simulated devices have none. Decides nothing about claims.
+device is told as held by that user. Simulated devices have only the shims' names, which tell a
+registry of the same scope what lives (`unclaimed_names`). Decides nothing about claims.
 Source: unix(7) "Abstract sockets"; design 2, promise 5.
 """
 
@@ -22,7 +23,7 @@ import pwd
 import re
 import secrets
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,8 +32,10 @@ from ..protocol.claims import DeviceElsewhere
 from .default_scope import place_of
 from .unix_sockets import UNTOLD, Holder, ask, gone, hold, listening
 
-_REAL = re.compile(r"^GPU-(?!00000000-0000-4000-8000-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""As drivers name devices; what begins as the others is simulated (`nvml_simulated`)."""
+_NAMED = re.compile(r"^GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""As drivers name devices."""
+_SIMULATED = "GPU-00000000-0000-4000-8000-"
+"""How the names of simulated devices begin (`nvml_simulated`)."""
 _DEVICE = "@praxist-zmq/device/"
 _HELD = "@praxist-zmq/held/"
 HELD_MAX = 240
@@ -49,7 +52,7 @@ _log = logging.getLogger(__name__)
 @cache
 def is_real(device: str) -> bool:
     """Whether a driver names a device so."""
-    return _REAL.match(device) is not None
+    return _NAMED.match(device) is not None and not device.startswith(_SIMULATED)
 
 
 def scope_mark(directory: Path) -> str:
@@ -61,13 +64,13 @@ def scope_mark(directory: Path) -> str:
 
 
 def bind_held(devices: Iterable[str], mark: str) -> list[int]:
-    """A descriptor for each real device, bound to a name of its own, for the shim of an attempt.
+    """A descriptor for each device, bound to a name of its own, for the shim of an attempt.
 
     The shim listens on them. Raises OSError when the kernel has no room, or they are too many.
     """
     bound: list[socket.socket] = []
     try:
-        for device in filter(is_real, devices):
+        for device in filter(_NAMED.match, devices):
             if len(bound) == HELD_MAX:
                 raise OSError(7, f"an attempt can hold at most {HELD_MAX} devices")
             bound.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -243,6 +246,15 @@ def told(device: str, holder: Holder) -> DeviceElsewhere:
     place = place_of(holder.pid)
     scope = None if place is None else str(place)[:4096]
     return DeviceElsewhere(uuid=device, pid=holder.pid, user=user, scope=scope)
+
+
+def held_names(directory: Path) -> Iterator[tuple[str, str]]:
+    """Names that shims of a scope hold now, and the device of each."""
+    mark = scope_mark(directory)
+    for name in listening():
+        device, _, rest = name.removeprefix(_HELD).partition("/")
+        if name.startswith(_HELD) and rest.startswith(f"{mark}/") and _NAMED.match(device):
+            yield name, device
 
 
 def held_elsewhere(directory: Path) -> tuple[DeviceElsewhere, ...]:

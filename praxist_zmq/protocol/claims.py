@@ -115,6 +115,9 @@ class DeviceElsewhere(Frozen):
     pid: int | None = Field(description="Process that holds it: a claim registry, or a shim")
     user: str | None = Field(max_length=256, description="Whose process it is")
     scope: str | None = Field(max_length=4096, description="Directory of its host scope")
+    unclaimed: bool = Field(
+        default=False, description="An experiment of this very scope, whose run has not said so yet"
+    )
 
 
 class HostView(Grown):

@@ -45,6 +45,7 @@ from ..host.resource_limits import raise_open_files
 from ..host.runtime_dir import ScopeDirectory, ensure_private, ensure_scope
 from ..host.signal_pipe import SignalPipe
 from ..host.stdio import ensure_open
+from ..host.unclaimed_names import UnclaimedNames
 from ..ledger.files import remove_leftovers, write_atomically
 from ..ledger.lock import OwnerLock
 from ..ledger.log import Ledger
@@ -111,6 +112,7 @@ class RegistryService:
         )
         self._trees = OrphanTrees(self._poller.register, self._poller.unregister)
         self._names = DeviceNames(host.directory, self._poller.register, self._poller.unregister)
+        self._unclaimed = UnclaimedNames(self._poller.register, self._poller.unregister)
         self._elsewhere: tuple[DeviceElsewhere, ...] = ()
         self._facts: list[Any] = [RegistryStarted(boot_id(), os.geteuid())]
         self._door: BoundedDoor | None = None
@@ -126,6 +128,7 @@ class RegistryService:
 
     def open(self, lock: OwnerLock) -> None:
         """Make the start durable, learn who died meanwhile, then let brokers in."""
+        self._unclaimed.find(self._host.directory, self._clock.mono_ms())
         self._turn([])
         while self._facts:
             self._turn([])
@@ -182,6 +185,7 @@ class RegistryService:
         self._watch.close()
         self._trees.close()
         self._names.close()
+        self._unclaimed.close()
         self._ledger.close()
 
     # -- one turn --------------------------------------------------------------------------
@@ -196,6 +200,7 @@ class RegistryService:
         self._names.keep(self._machine.state.placed)
         if self._machine.state.version != self._watched_version:
             self._watched_version = self._machine.state.version
+            self._unclaimed.claimed(self._machine.state.shims)
             self._note_gone(self._watch.update(self._machine.state.watches))
 
     def _take_names(self, commands: Sequence[Any], now_ms: int) -> None:
@@ -207,8 +212,9 @@ class RegistryService:
             self._names.look(now_ms)
         asked = (r.envelope.device_uuids for r in requests if isinstance(r, Reserve | ClaimLease))
         self._names.take({*self._machine.state.placed, *chain.from_iterable(asked)}, now_ms)
-        if self._names.elsewhere != self._elsewhere:
-            self._elsewhere = self._names.elsewhere
+        self._unclaimed.refresh(now_ms)
+        before, self._elsewhere = self._elsewhere, self._names.elsewhere + self._unclaimed.devices
+        if self._elsewhere != before:
             self._facts.append(DevicesElsewhere(self._elsewhere))
 
     def _send(self, outbox: list[Send]) -> None:
@@ -268,6 +274,7 @@ class RegistryService:
             self._place.due_ms,
             self._trees.due_ms(),
             self._names.due_ms(),
+            self._unclaimed.due_ms(),
         )
         due.extend(wake - now_ms for wake in wakes if wake is not None)
         if self._machine.idle and self._idle_exit_ms is not None:

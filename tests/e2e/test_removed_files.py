@@ -137,3 +137,37 @@ def test_what_clients_and_the_next_start_look_for_is_written_again(run: Run) -> 
     assert run.paths.credentials_key.read_bytes() == key
     assert run.launch("t", "exit:0").status == 0
     run.down()
+
+
+def test_a_device_of_a_run_that_is_down_stays_taken_though_the_scope_lost_its_ledger(
+    make_run: MakeRun,
+) -> None:
+    gone, other = (make_run(name, sim="gpus=1,memory=80") for name in ("gone", "other"))
+    gone.up()
+    other.up()
+    with gone.client() as client:
+        gone.submit(client, "long", f"wait:{gone.gate('go')}", profile="gpu")
+    gone.until_started("j-1.1")
+    gone.kill_all()
+    _remove_files(gone.host_dir)
+    registry = gone.processes().get("registry")
+    wait_until(lambda: gone.processes().get("registry") not in (None, registry), "a new registry")
+    with other.client() as client:
+        other.submit(client, "waits", "exit:0", profile="gpu")
+        explained = wait_until(
+            lambda: (page := other.cli("explain", "j-1").out).count("no run has claimed") and page,
+            "the reason of the wait",
+        )
+        assert "shim" in explained
+        gone.up()
+        wait_until(
+            lambda: other.cli("gpus", "--json").document["devices"][0]["runs"] == ["gone"],
+            "the run to claim its experiment",
+        )
+        assert client.show("j-1").state == "queued"
+        gone.open_gate("go")
+        assert client.wait("j-1", 30).state == "completed"
+    assert oracle.shared_devices([gone, other]) == []
+    for run in (gone, other):
+        run.down()
+        oracle.check_ended(run)

@@ -21,6 +21,7 @@ from praxist_zmq.host.device_names import (
     scope_mark,
 )
 from praxist_zmq.host.nvml_simulated import simulated_uuid
+from praxist_zmq.host.unclaimed_names import UnclaimedNames
 from praxist_zmq.host.unix_sockets import gone
 
 
@@ -75,7 +76,7 @@ def test_a_device_is_one_scopes_until_nothing_is_placed_there(
 
 def test_a_shim_holds_it_for_its_scope(scopes: tuple[Scope, Scope], device: str) -> None:
     one, other = scopes
-    (descriptor,) = bind_held([device, simulated_uuid(3)], scope_mark(one.directory))
+    (descriptor,) = bind_held([device, "a device of no driver"], scope_mark(one.directory))
     with socket.socket(fileno=descriptor) as held:
         held.listen()
         assert not other.takes(device)
@@ -86,8 +87,11 @@ def test_a_shim_holds_it_for_its_scope(scopes: tuple[Scope, Scope], device: str)
     assert other.takes(device)
 
 
-def test_a_simulated_device_has_no_name(scopes: tuple[Scope, Scope]) -> None:
-    assert all(scope.takes(simulated_uuid(0)) for scope in scopes)
+def test_a_simulated_device_belongs_to_no_scope_alone(scopes: tuple[Scope, Scope]) -> None:
+    (descriptor,) = bind_held([simulated_uuid(0)], scope_mark(scopes[0].directory))
+    with socket.socket(fileno=descriptor) as held:
+        held.listen()
+        assert all(scope.takes(simulated_uuid(0)) for scope in scopes)
 
 
 def test_a_name_on_which_nobody_listens_is_tried_again(
@@ -172,3 +176,31 @@ def test_without_a_descriptor_left_a_device_is_not_taken_for_free(
     assert not other.takes(device, 3 * AGAIN_MS)
     one.names.keep(())
     assert other.takes(device, 5 * AGAIN_MS)
+
+
+def test_what_lives_when_a_registry_starts_is_found_until_it_is_claimed_or_has_ended(
+    scopes: tuple[Scope, Scope], device: str
+) -> None:
+    one, other = scopes
+    simulated = simulated_uuid(3)
+    descriptors = bind_held([device, simulated], scope_mark(one.directory))
+    shims = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    for shim in shims:
+        shim.listen()
+    watched: list[Any] = []
+    found = UnclaimedNames(watched.append, watched.remove)
+    found.find(other.directory, 0)
+    assert found.devices == (), "another scope's are none of ours"
+    found.find(one.directory, 0)
+    assert [each.uuid for each in found.devices] == sorted([device, simulated])
+    assert all(each.unclaimed and each.pid == os.getpid() for each in found.devices)
+    shims[1].close()
+    assert gone(watched[1], 10_000) or gone(watched[0], 0)
+    found.refresh(0)
+    assert [each.uuid for each in found.devices] == [device]
+    found.claimed(lambda: {1})
+    assert len(found.devices) == 1
+    found.claimed(lambda: {os.getpid()})
+    assert found.devices == ()
+    assert not watched
+    shims[0].close()
