@@ -1,7 +1,8 @@
 """What would let a waiting job start, and when: each thing is tried on a copy of the run.
 
 Single events first (an end of a running job, less foreign load, the end of a pressure, a step of
-the limit); if no end alone is enough, the ends in the order in which they are expected. Times are
+the limit); if no end alone is enough, the ends in the order in which they are expected, those of
+jobs that start meanwhile too, after what has to happen first. Times are
 medians and 90 % of the learnt run times, and unknown where one on the way is unknown. Bounded, so
 that a question costs milliseconds whatever runs here.
 Source: the reference of the commands (`explain`, "WOULD START"); seed 000 (calibrated run times).
@@ -17,7 +18,7 @@ from ..protocol.views import StartEstimate, WouldStart
 from .concurrency import rise_marks
 from .demand import demand_of
 from .devices import external_words
-from .pressure import believed_sample, pressed_words
+from .openings import Opening, devices_become_known, openings, pressed
 from .reservation import DEPARTURE_SHARE, expected_end_ms
 from .run_names import run_words
 from .shortage import device_name, gib
@@ -68,7 +69,7 @@ def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldSta
     """What would let a queued job start, likeliest first. Empty when it is being started, and
     when nothing that can be foreseen would."""
     budget = _Budget.of(len(soft.fleet.devices))
-    held = _gate_opens(soft) or _pause_ends(job, soft)
+    held = _gate_opens(soft) or _pause_ends(job, soft) or devices_become_known(job, state, soft)
     if held is not None:
         return (held,)
     if soft.fleet.released_at_ms or soft.begun_ms:
@@ -89,9 +90,14 @@ def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldSta
         *_rests_end(job, state, soft, budget),
     ]
     if not found:
-        found = _sequence(job, state, soft, budget, pressed=False)
+        found = _sequence(job, state, soft, budget, None)
     if not found and not other:
-        found = _sequence(job, state, soft, budget, pressed=True)
+        tried = (
+            _sequence(job, state, soft, budget, opening) for opening in openings(job, state, soft)
+        )
+        found = next(filter(None, tried), [])
+    if not found and not other and budget.left < 0:
+        found = [_unforeseen("work that is ahead of it ends; too much to tell in which order")]
     found.sort(key=lambda entry: math.inf if entry.likely_s is None else entry.likely_s)
     room_for_others = min(len(other), ENTRIES_MAX // 2)
     return (*found[: ENTRIES_MAX - room_for_others], *other)[:ENTRIES_MAX]
@@ -166,68 +172,62 @@ def _seconds(at_ms: float, soft: SoftState) -> float | None:
 
 
 def _sequence(
-    job: Job, state: BrokerState, soft: SoftState, budget: _Budget, *, pressed: bool
+    job: Job, state: BrokerState, soft: SoftState, budget: _Budget, opening: Opening | None
 ) -> list[WouldStart]:
     """The ends that are needed one after another, those of jobs that start meanwhile included.
-    `pressed`: after the end of the pressure that holds the job too."""
-    words = _pressed(job, state, soft) if pressed else ""
-    if pressed and not words:
+    `opening`: what happens before them."""
+    chain = _replay(job, state, soft, opening, None, budget)
+    if chain is None:
         return []
-    chain = _replay(job, _copy(state, soft, pressed), None, budget)
-    if not chain:
-        return []
+    if not chain:  # it needs no end at all
+        words = "the next sample of the host comes" if opening is None else opening.words
+        at_ms = soft.now_ms + NEXT_SAMPLE_S * 1000 if opening is None else opening.at_ms
+        seconds = _seconds(at_ms, soft)
+        return [WouldStart(event=words[:500], job=None, likely_s=seconds, by_s=None)]
     if len(chain) <= PRUNED_MAX:
-        chain = _pruned(chain, job, state, soft, budget, pressed=pressed)
+        chain = _pruned(chain, job, state, soft, budget, opening)
     names = [departure.job for departure in chain]
-    last = chain[-1]
-    if pressed:
-        last = _Departure(last.job, math.inf, math.inf)
-    event = f"{words}, then {_in_words(names)}" if pressed else _in_words(names)
-    return [_entry(event, last, soft, tuple(names[:-1]))]
-
-
-def _pressed(job: Job, state: BrokerState, soft: SoftState) -> str:
-    """Which pressure of those that the job's profile declares has to fall, in words."""
-    profile = state.policy.profiles.get(job.profile)
-    return pressed_words(profile, state.policy, believed_sample(soft))
-
-
-def _copy(state: BrokerState, soft: SoftState, pressed: bool) -> WhatIf:
-    what_if = WhatIf(state, soft, looked=True)
-    if pressed:
-        what_if.end_pressure()
-    return what_if
+    event = _in_words(names) if opening is None else f"{opening.words}, then {_in_words(names)}"
+    return [_entry(event, chain[-1], soft, tuple(names[:-1]))]
 
 
 def _replay(
-    job: Job, what_if: WhatIf, only: Sequence[str] | None, budget: _Budget
-) -> list[_Departure]:
+    job: Job,
+    state: BrokerState,
+    soft: SoftState,
+    opening: Opening | None,
+    only: Sequence[str] | None,
+    budget: _Budget,
+) -> list[_Departure] | None:
     """The ends up to the one with which the job starts, each with the time by which all before it
-    have happened too; empty when it does not start. `only`: exactly these, in this order."""
-    state, soft = what_if.state, what_if.soft
+    have happened too; None when it does not start. `only`: exactly these, in this order."""
+    what_if = WhatIf(state, soft, looked=True)
+    likely_ms = by_ms = float(soft.now_ms)
+    if opening is not None:
+        opening.happen(what_if)
+        likely_ms = by_ms = max(likely_ms, opening.at_ms)
     waiting = _departures(job, state, soft)
     if only is not None:
         known = {departure.job: departure for departure in waiting}
         waiting = [known[name] for name in only if name in known]
     gone: list[_Departure] = []
-    likely_ms = by_ms = float(soft.now_ms)
-    while waiting and len(gone) < DEPARTURES_MAX and budget.spend():
+    while True:
+        for name in what_if.started():
+            if name == job.job:
+                return gone
+            if only is None or name in only:
+                waiting.append(_started_at(state.jobs[name], state, likely_ms, by_ms))
+        if not waiting or len(gone) >= DEPARTURES_MAX or not budget.spend():
+            return None
+        if only is None:
+            waiting.sort(key=lambda departure: departure.likely_ms)
+        else:
+            waiting.sort(key=lambda departure: only.index(departure.job))
         departure = waiting.pop(0)
         likely_ms = max(likely_ms, departure.likely_ms)
         by_ms = max(by_ms, departure.by_ms)
         what_if.end(departure.job)
         gone.append(_Departure(departure.job, likely_ms, by_ms))
-        for name in what_if.started():
-            if name == job.job:
-                return gone
-            newcomer = _started_at(state.jobs[name], state, likely_ms, by_ms)
-            if only is None or name in only:
-                waiting.append(newcomer)
-        if only is None:
-            waiting.sort(key=lambda departure: departure.likely_ms)
-        else:
-            waiting.sort(key=lambda departure: only.index(departure.job))
-    return []
 
 
 def _started_at(job: Job, state: BrokerState, likely_ms: float, by_ms: float) -> _Departure:
@@ -248,13 +248,12 @@ def _pruned(
     state: BrokerState,
     soft: SoftState,
     budget: _Budget,
-    *,
-    pressed: bool,
+    opening: Opening | None,
 ) -> list[_Departure]:
     """The same without the ends that make no difference."""
     for departure in chain[:-1]:
         rest = [other.job for other in chain if other.job != departure.job]
-        shorter = _replay(job, _copy(state, soft, pressed), rest, budget)
+        shorter = _replay(job, state, soft, opening, rest, budget)
         if shorter:
             chain = shorter
     return chain
@@ -345,7 +344,7 @@ def _fall(look: Look) -> str | None:
 def _pressure_ends(
     job: Job, state: BrokerState, soft: SoftState, budget: _Budget
 ) -> list[WouldStart]:
-    words = _pressed(job, state, soft)
+    words = pressed(job, state, soft)
     if not words:
         return []
     what_if = WhatIf(state, soft, looked=True)

@@ -132,6 +132,46 @@ def test_the_end_of_a_pressure_is_told() -> None:
     assert world.queued() == []
 
 
+def test_a_job_behind_the_head_is_told_what_ends_first_and_then_the_next() -> None:
+    """Nothing runs, so there is no end to wait for until those ahead of it have started."""
+    world = LoadedWorld([(0, 0.0)], cpu_pct=97.0)
+    _, second, third = [world.submit(Wish("p1", "big", eta_s=60.0)) for _ in range(3)]
+    world.look()
+    (entry,) = explained(world, second).would_start
+    assert entry.event == "cpu pressure falls below 92 (now 97), then j-1 ends"
+    assert (entry.job, entry.after) == ("j-1", ())
+    (entry,) = explained(world, third).would_start
+    assert entry.event == "cpu pressure falls below 92 (now 97), then j-1, then j-2 end"
+    assert entry.likely_s is None
+
+
+def test_foreign_load_that_holds_those_ahead_is_told_before_their_ends() -> None:
+    world = LoadedWorld([(70_000, 90.0)], cpu_pct=97.0)
+    first, second = [world.submit(Wish("p1", "big", eta_s=60.0)) for _ in range(2)]
+    world.look()
+    both = "cpu pressure falls below 92 (now 97) and external use of GPU 0 ends"
+    assert [entry.event for entry in explained(world, first).would_start] == [both]
+    assert [entry.event for entry in explained(world, second).would_start] == [
+        f"{both}, then j-1 ends"
+    ]
+
+
+def test_devices_that_are_not_known_start_nothing_until_the_driver_or_a_sample_tells() -> None:
+    world = LoadedWorld([(0, 0.0)])
+    known = world.sample
+    world.sample = lambda: known().model_copy(  # type: ignore[method-assign]
+        update={"probe_state": "unknown", "probe_reason": "the driver hangs", "devices": ()}
+    )
+    world.look()
+    first, second = [world.submit(Wish("p1", "alone")) for _ in range(2)]
+    assert [entry.event for entry in explained(world, first).would_start] == [
+        "the driver tells of the devices again"
+    ]
+    assert [entry.event for entry in explained(world, second).would_start] == [
+        "the driver tells of the devices again, then its turn comes after the job before it"
+    ]
+
+
 def test_unknown_demand_is_told_how_to_become_known() -> None:
     world = LoadedWorld([(18_000, 0.0)])
     waiting = world.submit(Wish("p1", "alone"))
