@@ -28,6 +28,7 @@ from .submitting import Submitting
 from .verdict import (
     alive_line,
     change_line,
+    error_of,
     exit_of,
     final_lines,
     is_terminal_state,
@@ -92,7 +93,7 @@ class Launching(Submitting):
         finally:
             self._stop_following()
         self._tell_end(job)
-        return self.end(*exit_of(job), None)
+        return self.end(*exit_of(job), error_of(job))
 
     def _started_at_once(self, client: Caller) -> None:
         """An idle scheduler starts the job within milliseconds: then say `started`."""

@@ -28,7 +28,7 @@ from .submission import (
     submission_request,
     words_after_dashes,
 )
-from .verdict import dry_run_lines, exit_of, refused_lines, submitted_lines
+from .verdict import dry_run_lines, error_of, exit_of, refused_lines, submitted_lines
 from .waiting import now_s
 from .words import safe
 
@@ -95,8 +95,9 @@ class Submitting:
             return self._dry_run()
         self._estimate(client)
         self._tell_verdict()
-        unknown = job["state"] == "drained_unknown"
-        return self.end(exit_of(job)[0] if unknown else 0, "scheduler", None)
+        if job["state"] == "drained_unknown":
+            return self.end(*exit_of(job), error_of(job))
+        return self.end(0, "scheduler", None)
 
     def _estimate(self, client: Caller) -> None:
         """When a job that waits is expected to start. The job stands whether this is known or

@@ -61,6 +61,19 @@ def exit_of(job: Json) -> tuple[int, str]:
     return row.exit_code if row is not None else 65, "scheduler"
 
 
+def error_of(job: Json) -> PraxistError | None:
+    """Why an ended job gives its waiter a status of the scheduler's; None where it is the job's."""
+    if exit_of(job)[1] == "job":
+        return None
+    if job["state"] == "drained_unknown":
+        detail = f"{job['job']} ended while nothing could see how"
+        return PraxistError("outcome_unknown", detail)
+    told = job.get("reject_code")
+    code = told if told in ERRORS else "cancelled"
+    why = job.get("note") or job.get("failure_signature") or "it will not run"
+    return PraxistError(code, f"{job['job']} is {job['state']}: {why}")
+
+
 def ending(job: Json) -> str:
     """How an attempt ended: `exit 3`, `signal 11`, `outcome unknown`."""
     if job["state"] == "cancelled" and not job.get("attempt"):

@@ -89,6 +89,26 @@ def test_launch_exits_as_the_job_ended(
     assert outcome.document["kind"] == "launch"
 
 
+def test_why_the_scheduler_ended_a_waiting_job_is_in_the_one_document(
+    scheduler: FakeScheduler, call: Call, tmp_path: Path
+) -> None:
+    never = {"exit_code": None, "attempt": None, "attempts": 0, "started_at": None}
+    gone = {**COMPLETED, **never, "state": "rejected", "reject_code": "accelerator_probe_unknown"}
+    _ends(scheduler, **gone, note="the devices are not known for 60 s")
+    file = tmp_path / "result.json"
+    document = call("--json", "launch", "--result-file", str(file), *LAUNCH[1:]).document
+    assert json.loads(file.read_text()) == document
+    error = document["error"]
+    assert (error["code"], error["exit_code"]) == ("accelerator_probe_unknown", 75)
+    assert error["detail"] == "j-1 is rejected: the devices are not known for 60 s"
+    assert document["retryable"], "the tag is free: the same command may be sent again"
+    _ends(scheduler, **{**COMPLETED, "state": "drained_unknown", "exit_code": None})
+    assert call("--json", *LAUNCH).document["error"]["code"] == "outcome_unknown"
+    assert call("--json", *SUBMIT).exit_code == 0
+    _ends(scheduler, **FAILED)
+    assert call("--json", *LAUNCH).document["error"] is None, "the status is the job's own"
+
+
 def test_scheduler_exit_folds_only_codes_of_the_scheduler(
     scheduler: FakeScheduler, call: Call
 ) -> None:
