@@ -67,6 +67,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "put the secret in an environment variable and refer to that"),
     ErrorCode("terminal_duplicate", 65, False, "this tag already ended badly",
               "read its log; after a repair add --retry-terminal and keep the tag"),
+    ErrorCode("other_command", 65, False, "this tag's job has another command; nothing was joined",
+              "give other science another tag; leave out --same-command to join it"),
     ErrorCode("retry_without_job", 65, False, "there is nothing to retry under this tag",
               "leave out --retry-terminal"),
     ErrorCode("retry_conflict", 65, False, "this tag is not in a state that a retry may change",

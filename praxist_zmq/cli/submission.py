@@ -144,6 +144,7 @@ class SubmissionOptions:
     lease: str | None
     retry_terminal: bool
     retry_of: str | None
+    same_command: bool
     dry_run: bool
     result_file: str | None
     scheduler_exit: int | None
@@ -195,6 +196,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         callback=attempt_named,
         help="The same for one attempt, j-12.1: it is followed once, however often this is sent.",
     ),
+    click.option(
+        "--same-command",
+        is_flag=True,
+        help="Exit 65 where the tag's job has another command, and join nothing.",
+    ),
     click.option("--dry-run", is_flag=True, help="Only say what would happen."),
     click.option("--result-file", metavar="F", help="Also write the final JSON document there."),
     click.option(
@@ -232,6 +238,7 @@ def submission_request(options: SubmissionOptions, words: Sequence[str]) -> Json
         lease_id=_locator(options.lease),
         retry_terminal=options.retry_terminal,
         retry_of=options.retry_of,
+        same_command=options.same_command,
         dry_run=options.dry_run,
         not_secret=options.not_secret,
     )

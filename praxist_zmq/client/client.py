@@ -155,6 +155,7 @@ class Client(GenerationCalls):
         lease_id: str | None = None,
         retry_terminal: bool = False,
         retry_of: str | None = None,
+        same_command: bool = False,
         dry_run: bool = False,
         not_secret: Sequence[str] = (),
         request_id: str | None = None,
@@ -163,6 +164,7 @@ class Client(GenerationCalls):
 
         `environment` None is this process's own; `cwd` None its directory. `retry_of` names the
         attempt that ended badly and is to be followed (`j-12.1`): asked again, it runs once.
+        `same_command`: raise `other_command` where the tag's job has another command than this.
         `not_secret` names what in the command looks like a credential and is none.
         """
         request = submit_request(
@@ -178,6 +180,7 @@ class Client(GenerationCalls):
             lease_id=lease_id,
             retry_terminal=retry_terminal,
             retry_of=retry_of,
+            same_command=same_command,
             dry_run=dry_run,
             not_secret=not_secret,
             encoder=self._environments,

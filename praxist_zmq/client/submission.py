@@ -140,6 +140,7 @@ def submit_request(
     lease_id: str | None = None,
     retry_terminal: bool = False,
     retry_of: str | None = None,
+    same_command: bool = False,
     dry_run: bool = False,
     not_secret: Sequence[str] = (),
     encoder: EnvironmentEncoder | None = None,
@@ -167,7 +168,8 @@ def submit_request(
         "retry_terminal": retry_terminal or retry_of is not None,
         "retry_of": retry_of,
         "dry_run": dry_run,
-        # Only where it is told: a scheduler of an earlier release does not know it.
+        # Only where they are told: a scheduler of an earlier release does not know them.
+        **({"same_command": True} if same_command else {}),
         **({"not_secret": list(not_secret)} if not_secret else {}),
     }
 

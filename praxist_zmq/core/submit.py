@@ -8,11 +8,9 @@ Sources: seed 000 "Submission"; design 2 (promise 2) and 5 ("Joining is told").
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from ..errors import PraxistError
 from ..protocol import events as ev
-from ..protocol.events import StoredCommand
 from ..protocol.ids import job_id
 from ..protocol.replies import Refusal, Submitted, Verdict
 from ..protocol.requests import SubmitJob, SubmitJobs
@@ -30,6 +28,7 @@ from .state import Job
 from .transitions import LOST, RETRIABLE
 from .turn import Refused, Turn, refusal_of
 from .views import Viewer, view
+from .wish import ProfileSource, Wish
 
 INCIDENTAL_VARIABLES = frozenset({credentials.LEASE_VARIABLE, "_", "SHLVL", "PWD", "OLDPWD"})
 """Differ between two submissions of the same request: not part of what is compared."""
@@ -39,8 +38,6 @@ ORIGINAL_WORDS = {
     "unsupported": "accelerator_unsupported",
 }
 """The original system's words for why a profile can never run here, by the probe's state."""
-
-ProfileSource = Literal["named", "default", "stored"]
 
 
 def submissions(batch: SubmitJobs) -> Iterator[SubmitJob]:
@@ -93,7 +90,7 @@ def _submit(
     credentials.refuse_each_in_plain(texts, prepared.secrets)
     generation = generation_of(turn.state, submission.generation, submission.peer)
     identity = identity_of(turn.state.run_id, generation, submission.tag)
-    wish = _Wish(submission, profile, command, prepared, generation, identity, source)
+    wish = Wish(submission, profile, command, prepared, generation, identity, source)
     existing = turn.soft.joined.get((request.request_id, index))
     existing = existing or turn.state.identities.get(identity)
     if existing is not None:
@@ -119,7 +116,7 @@ def _submit(
             generation=generation,
             profile=profile,
             work_class=submission.work_class,
-            eta_ms=_eta_ms(submission),
+            eta_ms=wish.eta_ms,
             command=command,
             cwd=submission.cwd,
             environment_id=prepared.environment_id,
@@ -137,54 +134,14 @@ def _submit(
     return _accepted(turn, job, "queued", True, source, notes)
 
 
-def _check_generation(turn: Turn, wish: _Wish) -> None:
+def _check_generation(turn: Turn, wish: Wish) -> None:
     """Raises Refused when the generation does not take it."""
     found = generation_refusal(
-        wish.generation, wish.profile, wish.submission.work_class, _eta_ms(wish.submission),
+        wish.generation, wish.profile, wish.submission.work_class, wish.eta_ms,
         turn.state, turn.soft,
     )  # fmt: skip
     if found is not None:
         raise found
-
-
-class _Wish:
-    """A submission after its own validation, before it meets what is there."""
-
-    __slots__ = ("command", "generation", "identity", "prepared", "profile", "source", "submission")
-
-    def __init__(
-        self,
-        submission: SubmitJob,
-        profile: str,
-        command: StoredCommand,
-        prepared: PreparedEnvironment,
-        generation: int,
-        identity: str,
-        source: ProfileSource,
-    ) -> None:
-        self.submission = submission
-        self.profile = profile
-        self.command = command
-        self.prepared = prepared
-        self.generation = generation
-        self.identity = identity
-        self.source = source
-
-    def differences(self, job: Job) -> list[str]:
-        """What this request has other than the job that holds its identity. The environment is
-        not named: two terminals of one peer hardly ever agree in it."""
-        found = []
-        if self.command != job.command:
-            found.append("command")
-        if self.profile != job.profile:
-            found.append("profile")
-        if self.submission.work_class != job.work_class:
-            found.append("work class")
-        if self.submission.cwd != job.cwd:
-            found.append("working directory")
-        if _eta_ms(self.submission) != job.eta_ms:
-            found.append("ETA")
-        return found
 
 
 def _answered_before(turn: Turn, request: ClientRequest, index: int) -> Job | None:
@@ -233,10 +190,12 @@ def prepare_environment(soft: SoftState, environment: dict[str, OsText]) -> Prep
 
 
 def _duplicate(
-    turn: Turn, request: ClientRequest, job: Job, wish: _Wish, index: int
+    turn: Turn, request: ClientRequest, job: Job, wish: Wish, index: int
 ) -> Submitted | Refusal:
     same = _same_environment(turn, job, wish)
     differences = wish.differences(job)
+    if job.state not in RETRIABLE:
+        wish.check_same_command(turn, job)
     if wish.submission.retry_terminal:
         changed = bool(differences) or not same
         return _retry(turn, request, job, wish, changed, index)
@@ -273,7 +232,7 @@ def retry_when(job: Job) -> str:
     return "if it should run after all" if ended else "after a repair"
 
 
-def _same_environment(turn: Turn, job: Job, wish: _Wish) -> bool:
+def _same_environment(turn: Turn, job: Job, wish: Wish) -> bool:
     """Whether the environments agree, apart from the lease and what a shell keeps for itself."""
     if job.environment_id == wish.prepared.environment_id:
         return True
@@ -297,13 +256,14 @@ def supply_credentials(
 
 
 def _retry(
-    turn: Turn, request: ClientRequest, job: Job, wish: _Wish, changed: bool, index: int
+    turn: Turn, request: ClientRequest, job: Job, wish: Wish, changed: bool, index: int
 ) -> Submitted | Refusal:
     verdict: Verdict
     joined = (request.request_id, index) in turn.soft.joined
     if job.peer == wish.submission.peer:
         followed = followed_already(job, wish.submission.retry_of)
         if followed is not None:
+            wish.check_same_command(turn, job)
             supply_credentials(turn.soft, job, wish.prepared, _same_environment(turn, job, wish))
             verdict = "joined" if job.state in ("queued", "running") else "done"
             return _accepted(turn, job, verdict, False, wish.source, (followed,))
@@ -335,7 +295,7 @@ def _retry(
             prior_state=job.state,  # type: ignore[arg-type]
             profile=wish.profile,
             work_class=wish.submission.work_class,
-            eta_ms=_eta_ms(wish.submission),
+            eta_ms=wish.eta_ms,
             command=wish.command,
             cwd=wish.submission.cwd,
             environment_id=wish.prepared.environment_id,
@@ -395,10 +355,6 @@ def _keep_secrets(soft: SoftState, job: str, prepared: PreparedEnvironment) -> N
     soft.vault.put(job, prepared.stored, prepared.secrets)
 
 
-def _eta_ms(submission: SubmitJob) -> int | None:
-    return None if submission.eta_seconds is None else round(submission.eta_seconds * 1000)
-
-
 def _accepted(
     turn: Turn,
     job: Job,
@@ -417,7 +373,7 @@ def _accepted(
     )
 
 
-def _would_queue(turn: Turn, wish: _Wish) -> Submitted:
+def _would_queue(turn: Turn, wish: Wish) -> Submitted:
     """What a real submission would be told now. Nothing is changed."""
     sequence = turn.state.last_sequence + 1
     number = turn.state.last_job_number + 1
@@ -431,7 +387,7 @@ def _would_queue(turn: Turn, wish: _Wish) -> Submitted:
         generation=wish.generation,
         profile=wish.profile,
         work_class=wish.submission.work_class,
-        eta_ms=_eta_ms(wish.submission),
+        eta_ms=wish.eta_ms,
         command=wish.command,
         cwd=wish.submission.cwd,
         environment_id=wish.prepared.environment_id,

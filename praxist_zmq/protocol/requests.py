@@ -63,6 +63,9 @@ class SubmitJob(Frozen):
         description="With `retry_terminal`: the attempt that this retry follows. It is followed "
         "once, however often this is sent",
     )
+    same_command: bool = Field(
+        default=False, description="Refuse to join a job, or take a result, of another command"
+    )
     dry_run: bool = Field(default=False, description="Only say what would happen")
     not_secret: NotSecret = Field(
         default=(), description="Names in the command that bear no credential, whatever they look"

@@ -152,3 +152,23 @@ def test_the_result_of_another_command_is_told_as_such_and_first() -> None:
     assert other.notes[0].startswith(OTHER_COMMAND)
     (first, *_) = submitted_lines(other.model_dump(mode="json"), 1.7e9, waits=True)
     assert "not run: another command's result" in first
+
+
+def test_a_result_or_job_of_another_command_is_an_error_where_that_is_asked_for() -> None:
+    world = World()
+    first = SubmitJob(
+        peer="p", tag="t", command=("true",), cwd="/", environment={}, same_command=True
+    )
+    other = first.model_copy(update={"command": ("sh", "-c", "exit 7")})
+    assert isinstance(world.ask(first), Submitted)
+    for dry in (True, False):
+        queued = world.ask(other.model_copy(update={"dry_run": dry}))
+        assert isinstance(queued, Refusal)
+        assert queued.code == "other_command"
+    world.settle()
+    world.finish_one()
+    world.settle()
+    assert world.ask(other).code == "other_command"
+    assert world.ask(first).verdict == "done"
+    assert world.ask(other.model_copy(update={"same_command": False})).verdict == "done"
+    assert len(world.broker.state.jobs) == 1
