@@ -184,6 +184,8 @@ def _denied(turn: Turn, what: str, attempt: str, reply: claims.Denied) -> None:
         holds.denied(turn, attempt)
     if reply.view is not None:
         _take_view(turn, reply.view)
+    if what == "load" and reply.code == "not_now":
+        soft.load_reported = None  # it came too soon after another, and is told again
     if what == "raise":
         concurrency.raise_answered(turn, granted=False)
     if what == "claim_lease":

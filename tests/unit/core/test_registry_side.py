@@ -12,7 +12,14 @@ from praxist_zmq.core.claim_state import Watch
 from praxist_zmq.core.commands import RegistryConnected, RegistryLost, RegistrySaid
 from praxist_zmq.core.decision import Stamp
 from praxist_zmq.core.plan import DENIED_PAUSE_MS
-from praxist_zmq.protocol.claims import Denied, DeregisterRun, HostView, Registered, Reserve
+from praxist_zmq.protocol.claims import (
+    Denied,
+    DeregisterRun,
+    HostView,
+    Registered,
+    ReportLoad,
+    Reserve,
+)
 from praxist_zmq.protocol.requests import CancelJobs, ExplainJob, GetDevices, GetStatus, SubmitJob
 from tests.support.broker_world import BOOT, RUN_KEY, World
 
@@ -216,3 +223,26 @@ def test_what_is_claimed_again_after_its_end_is_given_back() -> None:
     world.to_registry.append(again)
     world.settle()
     assert not world.registry.state.rows
+
+
+def test_counts_that_came_too_soon_are_told_again() -> None:
+    """A registry that stalls takes two reports of another user's run at once, and denies one."""
+    world = World(limit=1)
+    world.settle()
+    for tag in ("a", "b"):
+        submit(world, tag)
+        world.settle()
+        world.now_ms += 300
+        world.turn()
+    ((request_id, report),) = world.to_registry
+    assert isinstance(report, ReportLoad)
+    world.to_registry.clear()
+    world.turn(RegistrySaid(request_id, Denied(code="not_now", detail="too soon")))
+    assert not world.to_registry
+    world.now_ms += 300
+    world.turn()
+    assert [request for _, request in world.to_registry] == [report]
+    world.settle()
+    world.now_ms += 300
+    world.turn()
+    assert not world.to_registry, "told once"
