@@ -21,10 +21,12 @@ from ..ledger import segment, verify
 from ..protocol import codec, text
 from ..protocol.events import JobQueued, MixedText
 from ..protocol.ids import job_of
-from ..service.ledger_history import history_faults
+from ..service.ledger_history import history_faults, lacking_attempts
 from .output import answer
 from .words import count, local_time, safe
 
+NAMED_MAX = 20
+"""Attempts that a repair names."""
 F = TypeVar("F", bound=Callable[..., Any])
 _QUIET = frozenset({"kind", "at_ms", "job", "job_id", "identity", "environment_id"})
 _QUIET_DIGESTS = frozenset({"request_digest", "request_index"})
@@ -112,15 +114,25 @@ def repair_command(
     context: click.Context, place: Path | None, target: Path, run_dir: Path | None, as_json: bool
 ) -> None:
     """Write all good records up to the first damage into a new directory."""
-    report = verify.repair_copy(_directory(context, run_dir, place), target)
+    directory = _directory(context, run_dir, place)
+    report = verify.repair_copy(directory, target)
+    # A ledger that is named itself lies in its run, or is a copy that lies anywhere.
+    run = RunPaths.of(directory.parent.parent)
+    lacking = lacking_attempts(run, target) if run.ledger == directory.resolve() else []
     if _inherited(context, "as_json", as_json):
-        _print_json("ledger_repair", _document(report))
+        _print_json("ledger_repair", {**_document(report), "attempts_lacking": lacking})
         return
     _print_report(report)
     _tell(
         f"{target}: {count(report.written_records, 'record')} written, "
         f"up to {report.written_until}; {count(report.left_out_records, 'later one')} left out"
     )
+    if lacking:
+        more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
+        _tell(
+            f"on disk, and not in the copy: {', '.join(lacking[:NAMED_MAX])}{more}; a start with "
+            "the copy looks what became of each, and runs none of them again by itself"
+        )
 
 
 @command.command("story")

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 from ..protocol.claims import DeviceFacts, Envelope
-from ..protocol.ids import attempt_id
 from ..protocol.replies import Gate
 from ..protocol.views import Blocker, BlockerCode
 from .concurrency import occupied
@@ -365,10 +364,11 @@ class BlockerTable:
         self._run = run_gates(state, soft).blockers
         self._gates: dict[str, ProfileGates] = {}
         self._planned = planned_by_peer(state, soft)
+        self._asked = {plan.job for plan in soft.plans.values()}
 
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """Every blocker of one queued job; empty when it is being started."""
-        if attempt_id(job.job, job.attempt_counter + 1) in self._soft.plans:
+        if job.job in self._asked:
             # Its registry was asked. The one gate that can hold it now is that nobody answers.
             away = tuple(b for b in self._run if b.code == "recovery_pending")
             return away or unanswered(self._soft)

@@ -33,6 +33,7 @@ from . import (
     leases,
     narrate,
     nested,
+    on_disk,
     pauses,
     probe_grace,
     queries,
@@ -53,6 +54,7 @@ from .commands import (
     RegistryConnected,
     RegistryLost,
     RegistrySaid,
+    RemnantsSeen,
     SignalSeen,
     SupplyLost,
     SupplySaid,
@@ -230,6 +232,8 @@ class Broker:
             lease_grant.said(turn, command)
         elif isinstance(command, SupplyLost):
             lease_grant.supply_lost(turn, command.address)
+        elif isinstance(command, RemnantsSeen):
+            on_disk.take_note(turn, command.remnants)
         elif isinstance(command, SignalSeen):
             generations.signal_seen(turn, command.generation, command.name)
         elif isinstance(command, StoreRead):

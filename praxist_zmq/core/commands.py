@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..protocol.evidence import Remnant
 from ..protocol.room import DiskRoom
 
 
@@ -91,6 +92,13 @@ class LedgerMeasured:
     bytes_on_disk: int
     disk: DiskRoom | None = None
     """The room on the run's disk; None when it cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemnantsSeen:
+    """What the run's directory holds of experiments that the ledger does not know, as it is now."""
+
+    remnants: tuple[Remnant, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ MARGIN_PCT = 5.0
 
 
 def occupied(state: BrokerState, soft: SoftState) -> int:
-    """Slots in use: attempts that hold an allocation, and plans under way."""
-    return len(state.attempts) + len(soft.plans)
+    """Slots in use: attempts that hold an allocation, plans under way, and what else lives."""
+    return len(state.attempts) + len(soft.plans) + soft.slots_elsewhere
 
 
 def adjust(turn: Turn) -> None:

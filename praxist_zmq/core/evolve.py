@@ -10,7 +10,7 @@ from typing import Any
 
 from ..protocol import events as ev
 from ..protocol import limits
-from ..protocol.ids import job_number
+from ..protocol.ids import attempt_number, job_number
 from ..protocol.policy import SchedulerPolicy
 from . import lease_evolve
 from .attempt_evolve import OF_ATTEMPTS, advance
@@ -247,7 +247,8 @@ def _attempt_allocated(event: ev.AttemptAllocated, state: BrokerState, sequence:
         raise IllegalTransition(event.attempt, "present", event.kind)
     phase = next_attempt_phase(event.attempt, START, event.kind)
     _move(job, new_state, state, sequence)
-    job.attempt_counter += 1
+    # Numbers of attempts that were found on disk are passed over.
+    job.attempt_counter = max(job.attempt_counter + 1, attempt_number(event.attempt))
     job.attempts_used += 1
     job.attempt = event.attempt
     job.device_uuids = event.device_uuids

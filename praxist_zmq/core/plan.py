@@ -9,15 +9,15 @@ reserve).
 from __future__ import annotations
 
 from ..protocol.claims import DeviceFacts, Envelope, Reserve
-from ..protocol.ids import attempt_id
 from ..protocol.orders import SampleNow
-from . import pauses, start_gate
+from . import on_disk, pauses, start_gate
 from .admission import ProfileGates, profile_gates, run_gates
 from .credentials import missing_credentials
 from .demand import demand_of
 from .generation_gate import generation_refusal
 from .last_look import expect_look, look_wanted
 from .lease_grant import lease_of
+from .next_number import next_attempt
 from .queue import Lane, lane_of
 from .reservation import kept_places, reservation_for, rests_on, still_holds
 from .slots import at_cap, planned_by_peer
@@ -101,10 +101,15 @@ def _ask(turn: Turn, job: Job, envelope: Envelope, facts: tuple[DeviceFacts, ...
     late = generation_refusal(job.generation, job.profile, job.work_class, job.eta_ms, state, soft)
     if late is not None:
         reject(turn, job, late.code, late.detail, frees_identity=False)
-    if late is not None or set_aside_without_credentials(turn, job):
+    if (
+        late is not None
+        or on_disk.take_up(turn, job)
+        or on_disk.hold(turn, job)
+        or set_aside_without_credentials(turn, job)
+    ):
         _keep_places(turn)
         return
-    attempt = attempt_id(job.job, job.attempt_counter + 1)
+    attempt = next_attempt(job, soft)
     request_id = turn.claim(
         Reserve(
             run_key=soft.run_key,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..protocol import claims
 from ..protocol import events as ev
+from ..protocol.evidence import AttemptCard
 from ..protocol.orders import AbandonAttempt, AdoptAttempt, ReleaseAttempt, SpawnAttempt
 from . import concurrency, credentials, holds, lease_grant
 from .admission import halted_words
@@ -292,6 +293,16 @@ def spawn(turn: Turn, job: Job, attempt: Attempt) -> None:
             cwd=job.cwd,
             environment=environment,
             device_uuids=attempt.device_uuids,
+            card=AttemptCard(
+                attempt=attempt.attempt,
+                tag=job.tag,
+                generation=job.generation,
+                peer=job.peer,
+                device_uuids=attempt.device_uuids,
+                exclusive=attempt.exclusive,
+                memory_mib=attempt.memory_mib,
+                utilization_pct=attempt.utilization_pct,
+            ),
         )
     )
 

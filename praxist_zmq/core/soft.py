@@ -12,6 +12,7 @@ from typing import Any
 
 from ..protocol.claims import Envelope, HostView, Want
 from ..protocol.events import SecretDigest
+from ..protocol.evidence import Remnant
 from ..protocol.process import ProcessIdentity
 from ..protocol.reports import AttemptLingers, AttemptUnkillable, HostSampled, ProcessesSeen
 from ..protocol.requests import ReportProgress
@@ -289,7 +290,16 @@ class SoftState:
     active_non_mature: int = 0
     counters: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    remnants: tuple[Remnant, ...] = ()
+    """What lies in the run's directory of experiments that the ledger does not know."""
+    numbers_taken: set[str] = field(default_factory=set)
+    """Jobs and attempts of them: no other gets their numbers."""
     warnings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def slots_elsewhere(self) -> int:
+        """Slots of the run that those use: what lives and is no attempt of the ledger's."""
+        return sum(one.lives for one in self.remnants)
 
     def registry_silence_ms(self) -> int:
         """How long the oldest unanswered request to the registry has waited; 0 when none does."""

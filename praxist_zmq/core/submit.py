@@ -21,6 +21,8 @@ from .commands import ClientRequest
 from .exec_limits import check_command, check_environment
 from .generation_gate import generation_of, generation_refusal
 from .identity import identity_of, long_job_id
+from .next_number import next_job_number
+from .on_disk import check_new_tag
 from .placement import never_fits, stale_sample
 from .retry_of import followed_already, lost_notes, retry_conflict, retry_help
 from .soft import ENVIRONMENT_CACHE, JOINED_KEPT, PreparedEnvironment, SoftState
@@ -95,14 +97,13 @@ def _submit(
     existing = existing or turn.state.identities.get(identity)
     if existing is not None:
         return _duplicate(turn, request, turn.state.jobs[existing], wish, index)
-    if submission.retry_terminal:
-        raise Refused("retry_without_job", f"no job has the tag {submission.tag!r}")
+    check_new_tag(turn, generation, submission)
     check_open(turn, profile)
     _check_generation(turn, wish)
     if submission.dry_run:
         return _would_queue(turn, wish)
     _record_environment(turn, prepared)
-    number = turn.state.last_job_number + 1
+    number = next_job_number(turn.state, turn.soft)
     name = job_id(number)
     _keep_secrets(turn.soft, name, prepared)
     turn.record(
@@ -376,7 +377,7 @@ def _accepted(
 def _would_queue(turn: Turn, wish: Wish) -> Submitted:
     """What a real submission would be told now. Nothing is changed."""
     sequence = turn.state.last_sequence + 1
-    number = turn.state.last_job_number + 1
+    number = next_job_number(turn.state, turn.soft)
     ghost = Job(
         job=job_id(number),
         number=number,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..protocol import events as ev
 from ..protocol.ids import attempt_id
 from . import start_gate
+from .next_number import next_attempt
 from .soft import Plan
 from .state import Job
 from .storm import withdraw
@@ -39,7 +40,7 @@ def reject(turn: Turn, job: Job, code: str, detail: str, *, frees_identity: bool
     turn.soft.lacking_credentials.pop(job.job, None)
     turn.soft.vault.drop(job.job)
     # The registry may be about to commit its plan; the answer is then released at once.
-    planned = attempt_id(job.job, job.attempt_counter + 1)
+    planned = next_attempt(job, turn.soft)
     drop_plan(turn, planned, put_back=False)
     withdraw(turn.soft, planned)
     start_gate.withdraw(turn.soft, planned)

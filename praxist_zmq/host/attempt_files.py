@@ -17,13 +17,21 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import PraxistError
-from ..protocol.evidence import EvidenceRecord, ExitRecord, GoRecord, ReadyRecord, StartedRecord
+from ..protocol.evidence import (
+    AttemptCard,
+    EvidenceRecord,
+    ExitRecord,
+    GoRecord,
+    ReadyRecord,
+    StartedRecord,
+)
 from ..protocol.limits import LOG_TAIL_BYTES
 from ..protocol.process import ProcessIdentity
 from .log_cap import take_middle_out
 from .paths import RunPaths
 from .shim import EVIDENCE
 
+CARD = "attempt.json"
 EVIDENCE_BYTES_MAX = 65_536
 MANIFEST_BYTES = 512
 """Of every manifest, filled up with blanks: so one can be written over another."""
@@ -75,14 +83,43 @@ class AttemptFiles:
             at = below
         return at
 
-    def create(self, attempt: str) -> int:
-        """Make the attempt's directory, which must not exist; its descriptor. Raises OSError."""
+    def create(self, attempt: str, card: AttemptCard | None = None) -> int:
+        """Make the attempt's directory, which must not exist, with its card; its descriptor.
+
+        Raises OSError.
+        """
         parent = self._descend("resource_scheduler", "attempts", create=True)
         try:
             os.mkdir(attempt, 0o700, dir_fd=parent)
-            return os.open(attempt, DIRECTORY, dir_fd=parent)
+            at = os.open(attempt, DIRECTORY, dir_fd=parent)
         finally:
             os.close(parent)
+        try:
+            if card is not None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                with open(os.open(CARD, flags, 0o600, dir_fd=at), "wb") as file:
+                    file.write(card.model_dump_json().encode())
+        except OSError:
+            os.close(at)
+            self.discard(attempt)
+            raise
+        return at
+
+    def card(self, attempt: str) -> AttemptCard | None:
+        """What the attempt's directory says of it; None when it says nothing that can be used."""
+        try:
+            at = self._descend("resource_scheduler", "attempts", attempt)
+        except OSError:
+            return None
+        try:
+            lines = _read_lines(at, CARD)
+        finally:
+            os.close(at)
+        try:
+            card = AttemptCard.model_validate_json(b"".join(lines))
+        except ValidationError:
+            return None
+        return card if card.attempt == attempt else None
 
     def discard(self, attempt: str) -> None:
         """Remove what was made for an attempt of which nothing ran, as far as it is empty: on a
@@ -90,6 +127,8 @@ class AttemptFiles:
         with contextlib.suppress(OSError):  # what stays is in nobody's way
             parent = self._descend("resource_scheduler", "attempts")
             try:
+                with contextlib.suppress(OSError):
+                    os.unlink(f"{attempt}/{CARD}", dir_fd=parent)
                 os.rmdir(attempt, dir_fd=parent)
             finally:
                 os.close(parent)
@@ -302,10 +341,10 @@ class AttemptFiles:
         self._spares.clear()
 
 
-def _read_lines(at: int) -> list[bytes]:
-    """The lines of the evidence; none when it is missing, not a plain file, or too large."""
+def _read_lines(at: int, name: str = EVIDENCE) -> list[bytes]:
+    """The lines of a file of an attempt; none when it is missing, no plain file, or too large."""
     try:
-        fd = os.open(EVIDENCE, READ, dir_fd=at)
+        fd = os.open(name, READ, dir_fd=at)
     except OSError:
         return []
     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..protocol.process import ProcessIdentity, Sighting
 from . import tree
@@ -160,9 +161,7 @@ class StopSearch:
         shim = self._files.claimed_shim(attempt)
         if shim is None or not is_alive(shim) or user_of(shim.pid) != os.getuid():
             return None
-        evidence = self._run.attempt(attempt) / EVIDENCE
-        proved = ZYGOTE in _arguments(shim.pid) and _writes(shim.pid, str(evidence))
-        return shim if proved and is_alive(shim) else None
+        return shim if writes_evidence(shim, self._run.attempt(attempt)) else None
 
     def candidates(self, proved: Iterable[int]) -> list[LeftAlone]:
         """Processes that seem to be the run's and are not proved to be, but for us."""
@@ -187,6 +186,12 @@ class StopSearch:
         if folder == str(self._run.run_dir) or folder.startswith(f"{self._run.run_dir}/"):
             return "run dir matches by folder only, identity not proved", False
         return None
+
+
+def writes_evidence(shim: ProcessIdentity, directory: Path) -> bool:
+    """Whether a process is the shim that writes the evidence in an attempt's directory."""
+    proved = ZYGOTE in _arguments(shim.pid) and _writes(shim.pid, str(directory / EVIDENCE))
+    return proved and is_alive(shim)
 
 
 def _still_meant(leader: ProcessIdentity) -> bool:

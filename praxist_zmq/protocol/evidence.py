@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import Frozen
-from .ids import AttemptId
+from .ids import AttemptId, DeviceUuid, PeerId, Tag
 from .process import ProcessIdentity
 
 
@@ -63,3 +63,49 @@ class ExitRecord(Frozen):
 EvidenceRecord = Annotated[
     ReadyRecord | GoRecord | StartedRecord | ExitRecord, Field(discriminator="kind")
 ]
+
+
+class AttemptCard(Frozen):
+    """Whose attempt a directory is of, for a start whose ledger has lost it: `attempt.json`, which
+    the launcher writes as it makes the directory."""
+
+    attempt: AttemptId = Field(description="Attempt")
+    tag: Tag | None = Field(default=None, description="Tag of its job; null when not known")
+    generation: int | None = Field(default=None, ge=0, description="Generation of its job")
+    peer: PeerId | None = Field(default=None, description="Peer of its job")
+    device_uuids: tuple[DeviceUuid, ...] = Field(
+        default=(), max_length=1024, description="Its devices, in order"
+    )
+    exclusive: bool = Field(default=False, description="Whether nobody else may use them")
+    memory_mib: int | None = Field(default=None, ge=0, description="Declared, a device")
+    utilization_pct: float | None = Field(default=None, ge=0, description="Declared, a device")
+
+
+class Remnant(Frozen):
+    """What a start found of an experiment that its ledger does not know."""
+
+    attempt: AttemptId | None = Field(description="Attempt; null: launched without a scheduler")
+    pid: int | None = Field(default=None, description="Of its evaluator, where only that is known")
+    tag: str | None = Field(default=None, description="Tag; null when no file names it")
+    generation: int | None = Field(default=None, description="Generation; null: of any")
+    card: AttemptCard | None = Field(default=None, description="What its directory says of it")
+    shim: ProcessIdentity | None = Field(
+        default=None, description="Its shim, as far as /proc bears its evidence out"
+    )
+    went: bool = Field(default=False, description="Whether GO was taken")
+    ended: ExitRecord | None = Field(default=None, description="The end that it recorded")
+    lives: bool = Field(description="Whether a process of it is seen to live")
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether anything of it may have run: not when it never left its barrier."""
+        return self.went or self.shim is None
+
+    @property
+    def end_words(self) -> str:
+        """What became of it, for what does not live."""
+        if self.ended is None:
+            return "how it ended is not known" if self.may_have_run else "never ran"
+        if self.ended.exit_code is not None:
+            return f"ended with exit status {self.ended.exit_code}"
+        return f"ended: {self.ended.detail or self.ended.outcome}"[:200]

@@ -51,3 +51,8 @@ def attempt_id(job: str, attempt: int) -> str:
 def job_of(attempt: str) -> str:
     """`j-12.2` -> `j-12`."""
     return attempt[: attempt.index(".")]
+
+
+def attempt_number(attempt: str) -> int:
+    """`j-12.2` -> `2`."""
+    return int(attempt[attempt.index(".") + 1 :])

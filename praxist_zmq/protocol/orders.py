@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import Frozen
+from .evidence import AttemptCard
 from .ids import AttemptId, DeviceUuid
 from .process import ProcessIdentity
 from .text import OsText
@@ -50,6 +51,7 @@ class SpawnAttempt(Frozen):
     device_uuids: tuple[DeviceUuid, ...] = Field(
         default=(), max_length=1024, description="Its devices: its shim holds their names"
     )
+    card: AttemptCard | None = Field(default=None, description="Kept in the attempt's directory")
 
 
 class ReleaseAttempt(Frozen):

@@ -113,7 +113,7 @@ class Attempts:
             self.refuse(handle, "process_start", True, str(error))
             return
         try:
-            directory = self.files.create(order.attempt)
+            directory = self.files.create(order.attempt, order.card)
         except OSError as error:
             self._fail(handle, "attempt_directory", error)
             return

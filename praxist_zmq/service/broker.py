@@ -142,7 +142,7 @@ class BrokerShell:
         # First: what is sent after the sentinel or a close file is there is refused.
         if self.files.fenced() != self._broker.soft.fenced:
             commands.append(FenceSeen(not self._broker.soft.fenced))
-        commands += self.files.closing_signals()
+        commands += self.files.seen()
         again_at_ms = self.registry.resend_at_ms()
         if self.registry in ready or (again_at_ms is not None and again_at_ms <= stamp.mono_ms):
             commands += self._registry_commands()

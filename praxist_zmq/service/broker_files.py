@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.broker import Broker
-from ..core.commands import SignalSeen
+from ..core.commands import RemnantsSeen, SignalSeen
 from ..core.decision import Stamp
 from ..core.queries import status
 from ..core.timestamps import timestamp
@@ -30,6 +30,7 @@ from ..transport.context import endpoint_of
 from .broker_store import write_key
 from .child_config import ChildConfig
 from .ledger_mark import leave_mark
+from .remnants import look_again
 from .run_fence import RunFence, exists
 
 STATUS_BUSY_MS = 1_000
@@ -40,6 +41,7 @@ processor, as long as all the rest takes."""
 NO_QUIET_MS = 250
 """So long at most after the first answer since it was written: there may be answers all the time.
 """
+REMNANTS_MS = 1_000
 CLOSING_SIGNAL = "CLOSING_SIGNAL"
 SIGNALS = (CLOSING_SIGNAL, "STOP_SIGNAL", "STOP_SIGNAL_POSTGEN")
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,6 +58,7 @@ class BrokerFiles:
         self._fence = RunFence(config.run.shutdown_fence, reopened=config.reopen)
         self._status_at_ms = 0
         self._status_sequence = -1
+        self._remnants_at_ms = 0
         self._answered_at_ms = 0
         self._first_answer_ms: int | None = None
         """Of those since the view was written."""
@@ -170,6 +173,16 @@ class BrokerFiles:
             why = error.strerror if isinstance(error, OSError) else str(error)
             warnings[name] = f"{name}/{CLOSING_SIGNAL} cannot be {what}: {why}"
             self._log.error(warnings[name])
+
+    def seen(self) -> Iterator[SignalSeen | RemnantsSeen]:
+        """What lies in the run's directory, where that is news."""
+        yield from self.closing_signals()
+        known, now_ms = self._broker.soft.remnants, self._clock.mono_ms()
+        if known and now_ms >= self._remnants_at_ms:
+            self._remnants_at_ms = now_ms + REMNANTS_MS
+            now = look_again(self._config.run, known)
+            if now != known:
+                yield RemnantsSeen(now)
 
     def closing_signals(self) -> Iterator[SignalSeen]:
         """Close and stop files of generations that take work."""

@@ -25,6 +25,7 @@ from ..protocol.codec import decode_event
 from ..protocol.ids import job_of
 from .child_config import ChildConfig, report_progress
 from .ledger_mark import refuse_missing, refuse_older
+from .remnants import look
 
 KEY_BYTES = 32
 PROGRESS_RECORDS = 50_000
@@ -78,6 +79,7 @@ def open_ledger(config: ChildConfig) -> tuple[Ledger, Broker]:
     for note in ledger.notes:
         log.warning(note)
         broker.soft.warnings[f"ledger {note[:40]}"] = note
+    broker.soft.remnants = look(config.run, broker.state)
     log.info("%d records replayed, last sequence %d", count, broker.state.last_sequence)
     return ledger, broker
 

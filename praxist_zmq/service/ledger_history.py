@@ -13,11 +13,14 @@ from typing import Any
 
 from ..core.claim_invariants import history_violations
 from ..core.invariants import check_history, check_state
+from ..core.on_disk import unknown
 from ..core.transitions import IllegalTransition
 from ..errors import PraxistError
+from ..host.paths import RunPaths
 from ..ledger.reading import LedgerReader
 from ..protocol.codec import decode_claim_event, decode_event
-from .broker_store import restore
+from .broker_store import fold, restore
+from .remnants import names_on_disk
 
 
 def history_faults(directory: Path) -> list[str]:
@@ -49,6 +52,20 @@ def history_faults(directory: Path) -> list[str]:
         reader, decode_event, lambda events: check_history(applied(events), broker.state)
     )
     return [*illegal, *told, *check_state(broker.state)]
+
+
+def lacking_attempts(run: RunPaths, directory: Path) -> list[str]:
+    """The attempts that lie in a run's directory and that a broker's ledger does not know.
+
+    Raises PraxistError `ledger_damaged`, `path_unusable`.
+    """
+    reader = LedgerReader(directory)
+    if reader.segments and reader.segments[0].header.program == "registry":
+        return []
+    found = reader.snapshot
+    broker = restore((found.sequence, found.data) if found is not None else None)
+    fold(broker, reader.records())
+    return unknown(names_on_disk(run), broker.state)
 
 
 def _judged(

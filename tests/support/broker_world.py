@@ -28,6 +28,7 @@ from praxist_zmq.core.soft import SoftState
 from praxist_zmq.core.state import BrokerState
 from praxist_zmq.protocol import orders, reports
 from praxist_zmq.protocol.codec import decode_event, encode
+from praxist_zmq.protocol.evidence import Remnant
 from praxist_zmq.protocol.policy import Profile, SchedulerPolicy
 from praxist_zmq.protocol.process import ProcessIdentity
 
@@ -229,6 +230,8 @@ class World:
         self.orders_arrived = 0
         self.reports_sent = 0
         """Since the launcher introduced itself, as both ends count them."""
+        self.remnants: tuple[Remnant, ...] = ()
+        """What the next start finds on disk that its ledger does not know."""
         self.broker = Broker()
         self.start_broker()
 
@@ -263,6 +266,7 @@ class World:
             user="tester",
             broker=identity(self.broker_pid),
             credentials_key=b"key",
+            remnants=self.remnants,
         )
         self.broker = Broker(state, soft)
         for sequence, body in enumerate(self.disk, 1):
