@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from ..client.submission import working_directory
 from ..errors import PraxistError
+from ..host.paths import check_working_directory
 from ..protocol.envelope import Json
 from .connect import Caller, ask
 from .duration import DURATION
@@ -265,7 +265,7 @@ def check_options(options: SubmissionOptions) -> None:
             "not_yours", f"this is peer {sorted(inherited)[0][:80]!r}, not {options.peer!r}"
         )
     if options.cwd is not None:
-        working_directory(options.cwd, "--cwd")
+        check_working_directory(options.cwd, "--cwd")
 
 
 def check_names(peer: str, tag: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import PraxistError
+from ..host.paths import check_working_directory
 from ..protocol import limits
 from ..protocol.os_text import WireText, encoded, to_wire
 
@@ -210,9 +211,5 @@ def _directory(cwd: Text | None) -> WireText:
 def working_directory(cwd: Text, option: str = "cwd") -> WireText:
     """A directory that a command is to run in, which its sender calls `option`. Raises
     `bad_directory` for one that is none."""
-    if not os.path.isdir(cwd):
-        there = os.path.lexists(cwd)
-        what = "is no directory" if there else "does not exist"
-        mend = f"give a directory with {option}" if there else "create it, or name another"
-        raise PraxistError("bad_directory", f"{option} {os.fsdecode(cwd)} {what}", [mend])
+    check_working_directory(cwd, option)
     return wire_text(os.path.abspath(cwd), "cwd")

@@ -9,11 +9,25 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from ..errors import PraxistError
 
 
 def canonical(directory: str | os.PathLike[str]) -> Path:
     """One spelling of a directory: absolute, links resolved. Every spelling is the same run."""
     return Path(os.path.realpath(os.path.abspath(os.fspath(directory))))
+
+
+def check_working_directory(cwd: str | bytes | os.PathLike[Any], option: str) -> None:
+    """Refuse what a command cannot run in, which its sender calls `option`. Raises
+    `bad_directory`."""
+    if os.path.isdir(cwd):
+        return
+    there = os.path.lexists(cwd)
+    what = "is no directory" if there else "does not exist"
+    mend = f"give a directory with {option}" if there else "create it, or name another"
+    raise PraxistError("bad_directory", f"{option} {os.fsdecode(cwd)} {what}", [mend])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 
 from praxist_zmq.cli import stopping
 from praxist_zmq.cli.settings import Settings
+from praxist_zmq.cli.words import local_time
 from praxist_zmq.errors import PraxistError
 from praxist_zmq.service import offline_stop
 from tests.support import oracle
@@ -340,7 +341,8 @@ def test_status_and_a_second_stop_say_what_the_first_one_ended(run: Run) -> None
     assert status["jobs"]["rejected"] == 1
     told = "\n".join(status["warnings"])
     assert "2 experiments were ended by the stop" in told
-    assert f"stopped at {run.paths.shutdown_fence.read_text().strip()}: " in told
+    when = local_time(run.paths.shutdown_fence.read_text().strip())
+    assert f"stopped at {when}: " in told
     again = run.cli("stop", "--yes")
     assert again.status == 0
     assert "running  nothing left to end; ended before  j-1 j-2" in again.out

@@ -181,10 +181,17 @@ def test_a_program_that_cannot_be_executed_fails_for_good(make_run: MakeRun) -> 
         assert (job.state, job.attempts) == ("failed", 1), tag
         assert job.failure_signature
     with run.client() as client:
-        nowhere = client.submit(tag="nowhere", command=["true"], peer="p", cwd="/no/such").job.job
+        gone = run.dir / "gone"
+        gone.mkdir()
+        first = run.submit(client, "first", f"wait:{run.gate('go')}").job.job
+        second = run.submit(client, "second", f"wait:{run.gate('go')}").job.job
+        nowhere = client.submit(tag="nowhere", command=["true"], peer="p", cwd=gone).job.job
+        gone.rmdir()
+        run.open_gate("go")
         job = client.wait(nowhere, 60)
         assert (job.state, job.attempts) == ("failed", 1)
-        assert "/no/such" in str(job.failure_signature)
+        assert str(gone) in str(job.failure_signature)
+        assert [client.wait(each, 60).state for each in (first, second)] == ["completed"] * 2
     run.down()
     oracle.check_ended(run)
 

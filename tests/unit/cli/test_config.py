@@ -307,7 +307,7 @@ def test_a_profiles_key_is_found_in_any_spelling(call: Call) -> None:
     wanted = call("config", "explain", "profiles.NAME.gpu_count").out
     for named in ("gpu_count", "profiles.gpu_work.gpu_count", "profiles.gpu_count"):
         assert call("config", "explain", named).out == wanted
-    assert call("config", "explain", "profiles", "--recursive").out.count("\n\n") == 5
+    assert call("config", "explain", "profiles", "--recursive").out.count("\n\n") == 6
 
 
 def test_an_unknown_key_names_the_nearest(call: Call) -> None:

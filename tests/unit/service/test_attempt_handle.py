@@ -50,7 +50,7 @@ def test_a_malformed_line_changes_nothing(
     made.life = before = Life("j-1.1", phase=phase, shim=own)
     wakeups = Wakeups()
     files = AttemptFiles(RunPaths.of(tmp_path / "run"))
-    attempts = Attempts(files, SystemClock(), FakeNursery(), wakeups, 1024)  # type: ignore[arg-type]
+    attempts = Attempts(files, SystemClock(), FakeNursery(), wakeups, 1024, "scope")  # type: ignore[arg-type]
     shim.sendall(line + b"\n")
     attempts._on_channel(made, 1)
     assert made.life == before

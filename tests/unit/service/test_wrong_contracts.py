@@ -108,6 +108,8 @@ ERRORS: list[tuple[str, str, int, int, str]] = [
     (M + "profiles: &p\n  <<: *p", "PZ109", 3, 3, "must name a mapping"),
     ("x: &x {resource_scheduler: {}}\ncompute_budget: {<<: *x}", "PZ109", 2, 18, "write the key"),
     (M + "profiles: {<<: 3}", "PZ109", 2, 12, "must name a mapping"),
+    (P + "  a: {accelerator: gpu, gpu_utilization_pct: 0.45}", "PZ127", 3, 46, "write 45 for"),
+    (P + "  a: {accelerator: gpu, gpu_memory_gb: 20480}", "PZ128", 3, 40, "20"),
 ]  # fmt: skip
 
 WARNINGS: list[tuple[str, str, int, int, str]] = [
@@ -123,7 +125,6 @@ WARNINGS: list[tuple[str, str, int, int, str]] = [
     (P + "  a: {accelerator: gpu, gpu_count: 0}", "PZ120", 3, 36, "0 is below 1; 1 will be used"),
     (P + "  a: {gpu_count: 2}", "PZ121", 3, 18, "2 in a CPU profile; 0 will be used"),
     (P + "  a: {gpu_memory_gb: 2}", "PZ121", 3, 22, "no effect in a CPU profile"),
-    (P + "  a: {accelerator: gpu, gpu_utilization_pct: 0.45}", "PZ127", 3, 46, "write 45 for"),
     (M + "memory_high_pct: 0", "PZ126", 2, 18, "nothing that declares memory would ever start"),
     (M + "io_pressure_high_pct: 0", "PZ126", 2, 23, "nothing that declares io would"),
     (M + "cpu_high_pct: 0", "PZ126", 2, 15, "nothing that declares cpu would ever start"),
