@@ -131,6 +131,8 @@ ERRORS: dict[str, ErrorCode] = _rows(
               "keep cleaners away from it; then `praxist-zmq up` again; running experiments go on"),
     ErrorCode("ledger_lost", 74, False, "the run's ledger is missing, or older than it was",
               "put it back; `praxist-zmq up --accept-lost-records` goes on with what is there"),
+    ErrorCode("run_moved", 74, False, "the run's directory was renamed, or its ledger moved",
+              "give the directory the name that the detail tells, then `up`; nothing was changed"),
     ErrorCode("unreadable_record", 74, False, "a record of this job is unreadable",
               "`praxist-zmq ledger story JOB` shows what is left; then --retry-terminal"),
     ErrorCode("unsafe_path", 73, False, "a path is not safe to use",

@@ -78,8 +78,8 @@ class Ledger:
     ) -> Ledger:
         """The ledger in `directory`, which is made when missing. Nothing else is changed yet.
 
-        Raises PraxistError `ledger_damaged` (also when it belongs to another program or run),
-        `ledger_newer`, `unsafe_path`, `path_unusable`.
+        Raises PraxistError `ledger_damaged` (also when it belongs to another program),
+        `run_moved`, `ledger_newer`, `unsafe_path`, `path_unusable`.
         """
         files.own_directory(directory)
         reader = LedgerReader(directory)
@@ -390,4 +390,8 @@ def _check_owner(path: Path, header: frame.Header, program: str, run_id: str) ->
     if header.program != program:
         raise segment.damaged(path, 0, f"it is a ledger of {header.program!r}, not of {program!r}")
     if header.run_id != run_id:
-        raise segment.damaged(path, 0, f"it belongs to {header.run_id!r}, not to {run_id!r}")
+        raise PraxistError(
+            "run_moved",
+            f"{path} is of the run {header.run_id!r}, and a run is named by its directory, "
+            f"which is {run_id!r} now: name it {header.run_id!r} again",
+        )

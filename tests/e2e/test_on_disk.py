@@ -84,3 +84,20 @@ def test_a_launch_without_a_scheduler_holds_its_tag_and_its_slot(make_run: MakeR
     with run.client(timeout_s=60) as client:
         assert client.wait("tag:t", 60).state == "completed"
     run.down()
+
+
+def test_a_renamed_run_directory_is_told_as_such_and_goes_on_under_its_name(run: Run) -> None:
+    assert run.launch("one", "exit:0").status == 0
+    run.down()
+    moved = run.dir.with_name("renamed")
+    run.dir.rename(moved)
+    environment = {"PRAXIST_RUN_DIR": str(moved)}
+    words = ("--run-dir", str(moved), "--detach", "--config", str(run.contract))
+    refused = run.cli("up", *words, env=environment)
+    assert refused.status == 74, refused
+    assert f"name it {run.dir.name!r} again" in refused.err
+    moved.rename(run.dir)
+    run.up()
+    assert run.launch("one", "exit:0").status == 0
+    assert len(run.read_lines("start")) == 1
+    run.down()

@@ -255,7 +255,7 @@ def test_another_version_program_or_run_is_refused(tmp_path: Path) -> None:
         ({"format_version": LEDGER_VERSION + 1, "shape": "unknown"}, "ledger_newer"),
         ({"format_version": 0}, "ledger_damaged"),
         ({"program": "registry"}, "ledger_damaged"),
-        ({"run_id": "other"}, "ledger_damaged"),
+        ({"run_id": "other"}, "run_moved"),
         ({"segment": 7}, "ledger_damaged"),
         ({"first_sequence": "1"}, "ledger_damaged"),
         ({"previous_crc": 5}, "ledger_damaged"),
