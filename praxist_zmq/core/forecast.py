@@ -2,9 +2,9 @@
 
 Single events first (an end of a running job, less foreign load, the end of a pressure, a step of
 the limit); if no end alone is enough, the ends in the order in which they are expected, those of
-jobs that start meanwhile too, after what has to happen first. Times are
-medians and 90 % of the learnt run times, and unknown where one on the way is unknown. Bounded, so
-that a question costs milliseconds whatever runs here.
+jobs that start meanwhile too, after what has to happen first. Times are medians and 90 % of the
+learnt run times, and unknown where one on the way is unknown. Bounded, so that a question costs
+milliseconds whatever runs here.
 Source: the reference of the commands (`explain`, "WOULD START"); seed 000 (calibrated run times).
 """
 
@@ -44,6 +44,8 @@ class _Budget:
     """How often admission may still be replayed for one question."""
 
     left: int
+    cut: str = ""
+    """The ends, in words, after which a replay was given up with more of them to come."""
 
     @classmethod
     def of(cls, devices: int) -> _Budget:
@@ -96,8 +98,8 @@ def would_start(job: Job, state: BrokerState, soft: SoftState) -> tuple[WouldSta
             _sequence(job, state, soft, budget, opening) for opening in openings(job, state, soft)
         )
         found = next(filter(None, tried), [])
-    if not found and not other and budget.left < 0:
-        found = [_unforeseen("work that is ahead of it ends; too much to tell in which order")]
+    if not found and not other and budget.cut:
+        found = [_unforeseen(f"{budget.cut}, and more of those ahead of it after that")]
     found.sort(key=lambda entry: math.inf if entry.likely_s is None else entry.likely_s)
     room_for_others = min(len(other), ENTRIES_MAX // 2)
     return (*found[: ENTRIES_MAX - room_for_others], *other)[:ENTRIES_MAX]
@@ -217,7 +219,11 @@ def _replay(
                 return gone
             if only is None or name in only:
                 waiting.append(_started_at(state.jobs[name], state, likely_ms, by_ms))
-        if not waiting or len(gone) >= DEPARTURES_MAX or not budget.spend():
+        if not waiting:
+            return None
+        if len(gone) >= DEPARTURES_MAX or not budget.spend():
+            first = "" if opening is None else f"{opening.words}, then "
+            budget.cut = budget.cut or first + _in_words([one.job for one in gone or waiting[:1]])
             return None
         if only is None:
             waiting.sort(key=lambda departure: departure.likely_ms)

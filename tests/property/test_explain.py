@@ -92,14 +92,16 @@ def test_what_would_start_it_does(spec: dict[str, Any], pick: int) -> None:
 
 
 def happen(world: LoadedWorld, entry: Any) -> None:
-    """Make one entry come true."""
+    """Make one entry come true: what has to happen first, then the ends."""
+    if entry.event.startswith("external use of"):
+        for device in re.findall(r"GPU (\d+)", entry.event.partition(" ends")[0]):
+            world.external[int(device)] = (0, 0.0)
+        world.look()
     if entry.job is not None:
         for name in (*entry.after, entry.job):
             world.finish(name)
         return
-    if entry.event.startswith("external use of"):
-        world.external[int(re.findall(r"GPU (\d+)", entry.event)[0])] = (0, 0.0)
-    else:
+    if not entry.event.startswith("external use of"):
         falls = _FALL.findall(entry.event)
         assert falls, entry.event
         for what, device, much in falls:

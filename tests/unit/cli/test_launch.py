@@ -206,8 +206,10 @@ def test_the_request_carries_arguments_environment_and_directory_exactly(
     ]
     monkeypatch.setenv("ODD", os.fsdecode(b"\x80x"))
     monkeypatch.setenv("PLAIN", "ü")
-    call("submit", "--peer", "p1", "--tag", "t", "--eta", "1h30m", "--generation", "3", "--", *odd)
+    options = ("--eta", "1h30m", "--generation", "3", "--same-command")
+    call("submit", "--peer", "p1", "--tag", "t", *options, "--", *odd)
     (request,) = scheduler.requests
+    assert request["same_command"]
     assert request["generation"] == 3
     assert request["command"] == [*odd[:7], {"base64": "//4="}, "--tag"]
     assert request["environment"]["ODD"] == {"base64": "gHg="}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from praxist_zmq.core.explain import ORDER
-from praxist_zmq.core.forecast import ENTRIES_MAX
+from praxist_zmq.core.forecast import DEPARTURES_MAX, ENTRIES_MAX
 from praxist_zmq.core.pressure import pressed_words
 from praxist_zmq.protocol.replies import Explanation, Submitted
 from praxist_zmq.protocol.requests import (
@@ -143,6 +143,16 @@ def test_a_job_behind_the_head_is_told_what_ends_first_and_then_the_next() -> No
     (entry,) = explained(world, third).would_start
     assert entry.event == "cpu pressure falls below 92 (now 97), then j-1, then j-2 end"
     assert entry.likely_s is None
+
+
+def test_a_job_far_behind_is_told_that_those_ahead_of_it_end_first() -> None:
+    world = LoadedWorld([(0, 0.0)], limit=1)
+    jobs = [world.submit(Wish("p1", "cpu", eta_s=60.0)) for _ in range(DEPARTURES_MAX + 6)]
+    (entry,) = explained(world, jobs[-1]).would_start
+    assert entry.event == (
+        "j-1, then j-2, then j-3, then j-4, then j-5, then 58 more, then j-64 end, "
+        "and more of those ahead of it after that"
+    )
 
 
 def test_foreign_load_that_holds_those_ahead_is_told_before_their_ends() -> None:
