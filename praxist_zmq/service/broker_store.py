@@ -24,7 +24,7 @@ from ..ledger.log import Ledger
 from ..protocol.codec import decode_event
 from ..protocol.ids import job_of
 from .child_config import ChildConfig, report_progress
-from .ledger_mark import refuse_missing, refuse_older
+from .ledger_mark import marked_epoch, refuse_missing, refuse_older
 from .remnants import look
 
 KEY_BYTES = 32
@@ -75,6 +75,15 @@ def open_ledger(config: ChildConfig) -> tuple[Ledger, Broker]:
     )
     if not config.accept_lost_records:
         refuse_older(config.run, broker.state.epoch)
+    elif (known := marked_epoch(config.run) or 0) > broker.state.epoch:
+        note = (
+            f"records up to start {known} are lost, as `up --accept-lost-records` accepted: "
+            f"the ledger ends in start {broker.state.epoch}"
+        )
+        log.warning(note)
+        broker.soft.warnings["lost records"] = note
+        # A registry that lives knows the later epoch, and takes no earlier one.
+        broker.state.epoch = known
     ledger.start()
     for note in ledger.notes:
         log.warning(note)

@@ -40,7 +40,7 @@ def refuse_missing(run: RunPaths) -> None:
 
 def refuse_older(run: RunPaths, epoch: int) -> None:
     """Raise `ledger_lost` when the ledger that was read is of an earlier start than the mark."""
-    known = _read(run.ledger_mark)
+    known = marked_epoch(run)
     if known is not None and known > epoch:
         raise PraxistError(
             "ledger_lost",
@@ -55,10 +55,10 @@ def _has_ledger(directory: Path) -> bool:
     return any(segment.NAME.match(name) or NAME.match(name) for name in os.listdir(directory))
 
 
-def _read(path: Path) -> int | None:
-    """A mark that cannot be understood says nothing."""
+def marked_epoch(run: RunPaths) -> int | None:
+    """The last epoch that began; None when no mark tells, or one that cannot be understood."""
     try:
-        mark = json.loads(read_limited(path, _BYTES_MAX))
+        mark = json.loads(read_limited(run.ledger_mark, _BYTES_MAX))
         return int(mark["epoch"])
     except (FileNotFoundError, PraxistError, ValueError, RecursionError, KeyError, TypeError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -60,7 +61,10 @@ def test_a_missing_or_older_ledger_is_gone_on_with_only_by_an_explicit_word(run:
     refused = run.try_up()
     assert refused.status == 74, refused
     assert "an older copy was put in its place" in refused.err
+    epoch = json.loads(run.paths.ledger_mark.read_text())["epoch"]
     run.up("--accept-lost-records")
+    assert f"records up to start {epoch} are lost" in run.cli("status").out
+    assert json.loads(run.paths.endpoint.read_text())["epoch"] == epoch + 1
     run.down()
     run.up()
     run.down()
