@@ -202,7 +202,7 @@ def test_queued_jobs_run_with_their_secrets_after_the_broker_was_killed(make_run
             lambda: not any(v.encode() in vault.read_bytes() for v in secret.values()),
             "the values of ended jobs to be wiped",
         )
-    places = (run.dir.parent, run.host_dir, Path(os.environ["XDG_RUNTIME_DIR"]))
+    places = (run.dir.parent, run.host_dir, Path(os.environ["PRAXIST_ZMQ_RUNTIME_DIR"]))
     everything = [path.read_bytes() for path in _files(*places) if path.is_file()]
     spoken = [(command.out + command.err).encode() for command in told]
     assert not [v for v in secret.values() if any(v.encode() in b for b in everything + spoken)]

@@ -213,6 +213,8 @@ class World:
         self.registry = registry
         self.to_launcher: deque[Any] = deque()
         self.to_registry: deque[tuple[str, Any]] = deque()
+        self.senders: dict[str, int] = {}
+        """Request to the process that sent it: one that is on its way outlives its broker."""
         self.to_broker: deque[Any] = deque()
         self.replies: dict[str, list[Any]] = {}
         self.published: list[Any] = []
@@ -359,6 +361,7 @@ class World:
                 if send.address == self.launcher_address:
                     self.to_launcher.append(send.message)
             elif send.to == "registry":
+                self.senders[send.request_id or ""] = self.broker_pid
                 self.to_registry.append((send.request_id or "", send.message))
             elif send.to == "sampler" and self.sampling:
                 self.now_ms += 1
@@ -394,7 +397,8 @@ class World:
         if not self.to_registry:
             return
         request_id, request = self.to_registry.popleft()
-        self.registry_turn(ClaimCommand(self.name, request_id, request, 0, self.broker_pid))
+        sender = self.senders.get(request_id, self.broker_pid)
+        self.registry_turn(ClaimCommand(self.name, request_id, request, 0, sender))
 
     def registry_turn(self, command: Any) -> None:
         """One turn of the registry: a request or a fact."""

@@ -105,7 +105,8 @@ class HostRun(World):
         """The registry answers one request of this run's."""
         if self.to_registry:
             request_id, request = self.to_registry.popleft()
-            command = ClaimCommand(self.name, request_id, request, 0, self.broker_pid)
+            sender = self.senders.get(request_id, self.broker_pid)
+            command = ClaimCommand(self.name, request_id, request, 0, sender)
             planned = request_id in self.samples_of
             self.host.registry_turn(command, planned, self.samples_of.pop(request_id, None))
 
