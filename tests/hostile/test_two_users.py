@@ -1,4 +1,4 @@
-"""Two users, each with a run of the installed command, in one shared host scope."""
+"""Two users, each with a run of the installed command, in one shared host scope and in two."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,10 @@ from tests.support.guest import (
     environment_of_others,
     interpreter_of_others,
 )
+from tests.support.nvml_stub import Stub, StubDevice, nvml_library
 from tests.support.registry_process import RegistryProcess
+
+__all__ = ["nvml_library"]
 
 GUEST = 64_001
 CONTRACT = """\
@@ -61,6 +66,11 @@ class User:
         done = self.attempt(*words)
         assert done.returncode == 0, done.stderr
         return done
+
+    def submit(self, tag: str, script: str) -> str:
+        """Submit a shell script that takes a device; the job's name."""
+        words = ("--peer", "gen1_peer1", "--tag", tag, "--profile", "gpu", "--", "/bin/sh", "-c")
+        return str(json.loads(self.cli("--json", "submit", *words, script).stdout)["job"])
 
     def attempt(self, *words: str) -> subprocess.CompletedProcess[str]:
         """One command of this user's."""
@@ -141,3 +151,47 @@ def _until_held(user: User, run_id: str, uid: int) -> None:
             if (run["run_id"], run["uid"], run["claims"]) == (run_id, uid, 1):
                 return
     raise AssertionError(f"{run_id} of user {uid} never held anything")
+
+
+@pytest.fixture
+def apart(scope: Path, nvml_library: Path) -> Iterator[tuple[User, User]]:
+    """Two users, each with a host scope of their own, on one scripted device."""
+    place = scope.parent / "driver"
+    place.mkdir()
+    stub = Stub(place, Path(shutil.copy(nvml_library, place)))
+    stub.write(StubDevice(f"GPU-{uuid.uuid4()}"))
+    place.chmod(0o777)
+    pair = (User(0, scope.parent, scope), User(GUEST, scope.parent, scope))
+    for user in pair:
+        own = user.home / "host"
+        own.mkdir(mode=0o700)
+        os.chown(own, user.uid, user.uid)
+        user.environment.update(stub.environment, PRAXIST_ZMQ_HOST_DIR=str(own))
+    yield pair
+    for user in pair:
+        user.attempt("stop", "--yes", "--grace", "1s")
+
+
+def test_a_device_is_never_in_the_scopes_of_two_users_at_once(apart: tuple[User, User]) -> None:
+    """By the clocks of the experiments themselves."""
+    for user in apart:
+        user.cli("up", "--detach", "--config", user.contract)
+    owner, guest = apart
+    gate = owner.home / "go"
+    clock = "cut -d' ' -f1 /proc/uptime"
+    first = f"{clock}; until [ -e {gate} ]; do sleep 0.05; done; {clock}"
+    jobs = [(owner, owner.submit("first", first))]
+    _until_held(owner, "run", 0)
+    later = f"{clock}; sleep 0.2; {clock}"
+    jobs += [(user, user.submit(f"t{number}", later)) for number in range(3) for user in apart]
+    assert "held by another host scope" in " ".join(guest.cli("explain", jobs[2][1]).stdout.split())
+    gate.touch()
+    spans = []
+    for user, job in jobs:
+        user.cli("wait", job, "--timeout", "60")
+        began, ended = user.cli("logs", job).stdout.split()
+        spans.append((float(began), float(ended), user.uid))
+    spans.sort()
+    assert {uid for _, _, uid in spans} == {0, GUEST}
+    for (_, ended, _), (began, _, _) in pairwise(spans):
+        assert ended <= began, spans
