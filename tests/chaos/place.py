@@ -125,7 +125,7 @@ class Place:
         still_open = inside & self.open_attempts(run)
         self.lose(run, inside)
         for attempt in still_open:
-            self.ends[run.dir.name, attempt] = gone_ns
+            self.ends.setdefault((run.dir.name, attempt), gone_ns)
 
     def _inside(self, run: Run, box: Box) -> set[str]:
         """Attempts that may have a shim in the namespace: all that the run has a directory of."""
