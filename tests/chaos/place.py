@@ -63,15 +63,22 @@ class Box:
 
     @property
     def init(self) -> int | None:
-        """Its first process, as the host sees it; None when the namespace is gone."""
+        """Its first process, as the host sees it; None when the namespace is not there yet, or
+        gone."""
         try:
             line = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         except FileNotFoundError:
             return None
         return int(line.split()[0]) if line.split() else None
 
+    @property
+    def gone(self) -> bool:
+        """Whether the namespace has ended."""
+        return self.process.poll() is not None
+
     def destroy(self) -> int:
         """Kill its init, and all that is in it with that. Gives the boot time when it was gone."""
+        wait_until(lambda: self.gone or self.init is not None, "the namespace to have an init")
         init = self.init
         if init is not None:
             send(init, signal.SIGKILL)
@@ -212,6 +219,6 @@ def until_box_serves(place: Place, run: Run) -> None:
     box = place.box
     assert box is not None
     wait_until(
-        lambda: box.init is None or run.answers(timeout_s=1.0),
+        lambda: box.gone or run.answers(timeout_s=1.0),
         f"the scheduler in the namespace to answer\n{run.service_logs()}",
     )
