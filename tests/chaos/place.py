@@ -136,9 +136,7 @@ class Place:
 
     def _inside(self, run: Run, box: Box) -> set[str]:
         """Attempts that may have a shim in the namespace: all that the run has a directory of."""
-        if box.init is None:
-            return set()
-        return {entry.name for entry in run.paths.attempts.iterdir()}
+        return set() if box.gone else {entry.name for entry in run.paths.attempts.iterdir()}
 
 
 @contextlib.contextmanager
