@@ -35,6 +35,7 @@ def main() -> int:
             options.calamities,
             frozenset(options.only),
             lambda line: print(f"  {line}", flush=True),
+            keep=True,
         )
         if time.monotonic() >= until:
             break

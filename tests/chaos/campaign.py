@@ -20,15 +20,17 @@ def play(
     calamities: int,
     names: frozenset[str] = frozenset(),
     tell: Callable[[str], None] = lambda line: None,
+    *,
+    keep: bool = False,
 ) -> Counter[str]:
     """Do `calamities` things to two runs under load, then judge. How often each was done.
 
-    A failure names the seed and keeps the directory.
+    A failure names the seed and, with `keep`, leaves the files.
     """
     rng = random.Random(seed)
     done: Counter[str] = Counter()
     began = time.monotonic()
-    with fresh_place(seed) as place:
+    with fresh_place(seed, keep=keep) as place:
         peers = [Peer(run, seed * 2 + number) for number, run in enumerate(place.runs)]
         try:
             for _ in range(calamities):

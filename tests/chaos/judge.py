@@ -104,11 +104,11 @@ def settle(place: Place, peers: list[Peer]) -> list[str]:
 def _ended(place: Place, run: Run, peer: Peer) -> list[str]:
     """Every job of the run has ended, as its experiment did."""
 
-    def done() -> dict[str, JobInfo] | None:
+    def done() -> dict[str, JobInfo]:
         with run.client(timeout_s=30.0) as client:
             found = {job.tag: job for job in client.queue(include_terminal=True, limit=10_000)}
         unfinished = [job for job in found.values() if job.state not in TERMINAL_STATES]
-        return None if unfinished else found
+        return {} if unfinished else found
 
     try:
         jobs = wait_until(done, f"all jobs of {run.dir.name} to end", 120)

@@ -140,8 +140,9 @@ class Place:
 
 
 @contextlib.contextmanager
-def fresh_place(seed: int) -> Iterator[Place]:
-    """Two runs that are up. Everything is ended and removed, unless something failed."""
+def fresh_place(seed: int, *, keep: bool) -> Iterator[Place]:
+    """Two runs that are up. Everything is ended and removed; with `keep`, the files stay where
+    something failed."""
     base = Path(tempfile.mkdtemp(prefix=f"pz-chaos-{seed}-", dir="/tmp"))
     saved = dict(os.environ)
     for variable in [v for v in os.environ if v.startswith("PRAXIST_")]:
@@ -161,15 +162,14 @@ def fresh_place(seed: int) -> Iterator[Place]:
         for run in runs:
             run.up()
         yield place
-    except BaseException:
-        print(f"kept: {base}")
-        raise
-    else:
-        _end(place)
-        small = _unmount(place.small_disk)
-        shutil.rmtree(base, ignore_errors=True)
+        keep = False
     finally:
         _end(place)
+        if keep:
+            print(f"kept: {base}")
+        else:
+            _unmount(place.small_disk)
+            shutil.rmtree(base, ignore_errors=True)
         os.environ.clear()
         os.environ.update(saved)
 
