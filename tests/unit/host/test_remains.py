@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def test_the_lock_is_seen_from_any_namespace_and_freed_with_its_last_holder(
     held = subprocess.Popen(["unshare", "-pf", "--kill-child", "sleep", "600"], stdout=log)
     os.close(log)
     assert lock_of(run.attempt_log("j-1.1")) == "held"
-    held.kill()
+    children = Path(f"/proc/{held.pid}/task/{held.pid}/children")
+    init = wait_until(lambda: children.read_text().split(), "the namespace to have its init")
+    os.kill(int(init[0]), signal.SIGKILL)
     held.wait()
     wait_until(lambda: lock_of(run.attempt_log("j-1.1")) == "free", "the lock to be freed")
     assert lock_of(run.attempt_log("j-2.1")) == "unknown"
