@@ -31,6 +31,10 @@ RUN_PIDS = 100_000
 FRESH_MS = 5_000
 
 
+ROUND_MS = 700
+QUIET_ROUNDS = 8
+
+
 @dataclass
 class Foreigner:
     """A process of nobody's on a device. None: the driver does not tell of it."""
@@ -386,7 +390,7 @@ class Host:
                 return
         raise AssertionError("the host does not come to rest")
 
-    def round(self, milliseconds: int = 700) -> None:
+    def round(self, milliseconds: int = ROUND_MS) -> None:
         """Time passes, everybody samples, everything is delivered."""
         self.now_ms += milliseconds
         for run in self.runs:
@@ -394,12 +398,13 @@ class Host:
         self.settle()
 
     def rest(self, rounds: int = 60) -> None:
-        """Until nothing happens any more: a denial is asked again after 2 s."""
+        """Until nothing happens any more: a denial is asked again after 2 s, and a slot is kept for
+        a look for 5 s."""
         still = 0
         for _ in range(rounds):
             before = [len(run.disk) for run in self.runs]
             self.round()
             still = still + 1 if before == [len(run.disk) for run in self.runs] else 0
-            if still == 4:
+            if still == QUIET_ROUNDS:
                 return
         raise AssertionError("the host does not come to rest")
