@@ -77,13 +77,15 @@ class Box:
         return self.process.poll() is not None
 
     def destroy(self) -> int:
-        """Kill its init, and all that is in it with that. Gives the boot time when it was gone."""
+        """Kill its init, and all that is in it with that. Gives the boot time just before: until
+        then everything in it lived for certain."""
         wait_until(lambda: self.gone or self.init is not None, "the namespace to have an init")
+        alive_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         init = self.init
         if init is not None:
             send(init, signal.SIGKILL)
         self.process.wait(timeout=30)
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        return alive_ns
 
 
 @dataclass
@@ -97,7 +99,7 @@ class Place:
     lost: dict[str, set[str]] = field(default_factory=dict)
     """By run: attempts whose shim or namespace was destroyed, so that nobody knows their end."""
     ends: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(run, attempt) to the boot time at which it was gone with its namespace."""
+    """(run, attempt) to the boot time until which it lived in its namespace for certain."""
 
     def open_attempts(self, run: Run) -> set[str]:
         """Attempts that began and have not said that they end."""
@@ -128,11 +130,11 @@ class Place:
             return
         box, self.box = self.box, None
         inside = self._inside(run, box)
-        gone_ns = box.destroy()
+        alive_ns = box.destroy()
         still_open = inside & self.open_attempts(run)
         self.lose(run, inside)
         for attempt in still_open:
-            self.ends.setdefault((run.dir.name, attempt), gone_ns)
+            self.ends.setdefault((run.dir.name, attempt), alive_ns)
 
     def _inside(self, run: Run, box: Box) -> set[str]:
         """Attempts that may have a shim in the namespace: all that the run has a directory of."""
