@@ -27,7 +27,7 @@ SAYS_NO_MORE = {
     "closed": ("it was closed", "closed"),
 }
 """Reasons that only tell the state again."""
-YES_HELP = "Do not ask. Only on a terminal is anything asked."
+YES_HELP = "Do not ask. Needed where there is no terminal to ask on, and with --json."
 REASON_HELP = "Kept, and told to those whose work is refused."
 
 

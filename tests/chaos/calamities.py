@@ -14,20 +14,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.campaign import TARGETS
 from tests.support.run import Run, send
 
 from .place import Place, can_box, until_box_serves
 
-SERVICES = (
-    "supervisor",
-    "broker",
-    "gateway",
-    "launcher",
-    "zygote",
-    "sampler",
-    "supply",
-    "registry",
-)
+SERVICES = tuple(name for name in TARGETS if name != "all")
 LOCKS = ("owner.lock", "ledger.lock", "launcher.lock")
 
 Calamity = Callable[[Place, random.Random], str]
